@@ -128,7 +128,7 @@ class World:
         self.processor = PartitionProcessor(self.queue, self.work, lanes_by_class, self.clock)
         self.pool = self.processor._pools[MAIN]
         self.errors: list[BaseException] = []
-        self.processor.listen(lambda processor: None, self.errors.append)
+        self.processor.listen(lambda: None, self.errors.append)
 
     async def __aenter__(self) -> World:
         return self

@@ -3,8 +3,8 @@
 Thread: loop (one owner).
 
 A partition comes with its start offset and the runs that are settled beyond it; `check` compares these with the log
-each time before a processor skips them. With `pairs` the partitions of one number, of all topics, share a processor,
-which is built once all of them are assigned. Owns the processors. Never talks to a broker.
+each time before a processor skips them. Partitions of one number share a processor if their topics belong together; it
+is built once all of them are assigned. Owns the processors. Never talks to a broker.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ Starts = Mapping[TopicPartition, Start]
 
 @dataclass(frozen=True, slots=True)
 class ReadTopics:
-    """The topics that are read. With `pairs` the partitions of one number, of all topics, share a processor, which
-    begins once all are assigned. Topics in `whole` are read from their beginning if nothing is committed, whatever the
+    """The topics that are read. Partitions of one number, of topics that are `together`, share a processor, which begins
+    once all are assigned. Topics in `whole` are read from their beginning if nothing is committed, whatever the
     consumer's reset policy is."""
 
     names: tuple[str, ...]
-    pairs: bool = False
+    together: tuple[tuple[str, ...], ...] = ()
     whole: frozenset[str] = frozenset()
 
 
@@ -151,12 +151,12 @@ class Assignment(Generic[T]):
         self._on_formed(processor)
 
     def _complete(self) -> list[list[TopicPartition]]:
-        """The sets that can begin: single partitions, or with pairs those of one number if all topics have theirs."""
-        if not self.topics.pairs:
-            return [[p] for p in self._starts]
-        numbers = sorted({p.partition for p in self._starts})
-        sets = [[TopicPartition(t, n) for t in self.topics.names] for n in numbers]
-        return [together for together in sets if all(p in self._starts for p in together)]
+        """The sets that can begin: single partitions, and those of one number whose topics are together."""
+        shared = {topic for topics in self.topics.together for topic in topics}
+        alone = [[p] for p in self._starts if p.topic not in shared]
+        numbers = sorted({p.partition for p in self._starts if p.topic in shared})
+        sets = [[TopicPartition(t, n) for t in topics] for n in numbers for topics in self.topics.together]
+        return alone + [together for together in sets if all(p in self._starts for p in together)]
 
     async def drain(self, partitions: Collection[TopicPartition], deadline: float) -> frozenset[TopicPartition]:
         """Drain the processors of these partitions. Returns all partitions that they have."""

@@ -7,14 +7,15 @@ Never commits, and does not know who assigned the partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import ClientFailed, MultilaneError, WakeupError
-from multilane.lanes.assignment import Assignment, Start
-from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.lanes.assignment import Assignment, Held, Start
 from multilane.logs import logger
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
@@ -22,10 +23,31 @@ from multilane.wire.records.block import Block
 log = logger(__name__)
 
 
-class Feeding:
-    def __init__(
-        self, consumer: AsyncConsumer, assignment: Assignment[PartitionProcessor], drain: float, clock: Clock
-    ) -> None:
+class Fed(Held, Protocol):
+    """The part of a processor that feeding uses."""
+
+    def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None: ...
+
+    def accept(self, block: Block) -> None: ...
+
+    def feed(self) -> None: ...
+
+    def end(self, partition: TopicPartition) -> int: ...
+
+    def wants_blocks(self, partition: TopicPartition) -> bool: ...
+
+    def copy_out(self, partition: TopicPartition) -> None: ...
+
+    def is_idle(self, partition: TopicPartition) -> bool: ...
+
+    def pass_to(self, partition: TopicPartition, position: int, leader_epoch: int) -> None: ...
+
+
+F = TypeVar("F", bound=Fed)
+
+
+class Feeding(Generic[F]):
+    def __init__(self, consumer: AsyncConsumer, assignment: Assignment[F], drain: float, clock: Clock) -> None:
         """`drain`: seconds for records in flight when a log continues below the position."""
         self._consumer = consumer
         self._assignment = assignment
@@ -37,9 +59,9 @@ class Feeding:
         self._is_delivering = False  # blocks were polled that their processors do not have yet
         self.failure: BaseException | None = None
 
-    def add(self, processor: PartitionProcessor) -> None:
+    def add(self, processor: F) -> None:
         """Feed a new processor."""
-        processor.listen(self._note_hungry, self.fail)
+        processor.listen(partial(self._note_hungry, processor), self.fail)
         self._consumer.resume(processor.partitions & self._consumer.paused)
 
     def fail(self, error: BaseException) -> None:
@@ -71,7 +93,7 @@ class Feeding:
         if processor is not None and processor.is_idle(partition) and not self._is_delivering:
             with suppress(MultilaneError):
                 position = await self._consumer.position(partition, 0)
-                processor.queue.intakes[partition].pass_to(position, self._consumer.leader_epoch(partition))
+                processor.pass_to(partition, position, self._consumer.leader_epoch(partition))
                 self._note_end(partition, position)
 
     async def _deliver_all(self, blocks: Iterable[Block]) -> None:
@@ -84,12 +106,12 @@ class Feeding:
             processor.feed()
             if partition in self._at_end or not processor.wants_blocks(partition):
                 self._consumer.pause([partition])
-                processor.queue.copy_out(partition)
+                processor.copy_out(partition)
 
     async def _deliver(self, block: Block) -> TopicPartition | None:
         partition = TopicPartition(block.topic, block.partition)
         processor = self._assignment.processor(partition)
-        if processor is not None and block.first_offset < processor.queue.intakes[partition].end:
+        if processor is not None and block.first_offset < processor.end(partition):
             processor = await self._restart(partition, processor, block)
         elif processor is None and partition in self._consumer.assignment and not self._assignment.waits(partition):
             raise ClientFailed(f"{partition} is read but has no processor: a defect; its records are not committed")
@@ -114,9 +136,7 @@ class Feeding:
             return block
         return block.slice(0, int(block.offsets.searchsorted(end))) if block.first_offset < end else None
 
-    async def _restart(
-        self, partition: TopicPartition, processor: PartitionProcessor, block: Block
-    ) -> PartitionProcessor | None:
+    async def _restart(self, partition: TopicPartition, processor: F, block: Block) -> F | None:
         """The log continues below the position: it was truncated or recreated, or the offsets were reset. If records
         below the block are unsettled, reading restarts from them, and this block is not wanted."""
         log.warning(
@@ -132,7 +152,7 @@ class Feeding:
                 self._consumer.seek(other, start.offset, start.known_epoch)
         return self._assignment.processor(partition) if starts[partition].offset == block.first_offset else None
 
-    def _note_hungry(self, processor: PartitionProcessor) -> None:
+    def _note_hungry(self, processor: F) -> None:
         """A pool has taken in some of the waiting records."""
         paused = self._consumer.paused
         waiting = (p for p in processor.partitions if p in paused and p not in self._hungry and p not in self._at_end)

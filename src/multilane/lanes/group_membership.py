@@ -157,7 +157,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
     async def _report_unmatched(self, alone: Collection[TopicPartition]) -> None:
         """The other partition of a pair is usually assigned a moment later, unless it does not exist."""
         with suppress(MultilaneError):  # the lag shows it, too
-            topics = self._assignment.topics.names
+            topics = {topic for topics in self._assignment.topics.together for topic in topics}
             partitions_for = self._consumer.partitions_for
             counts = {topic: len(await uninterrupted(partial(partitions_for, topic))) for topic in topics}
             for topic, many in counts.items():

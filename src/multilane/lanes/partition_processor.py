@@ -58,11 +58,9 @@ class PartitionProcessor:
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self.queue.intakes)
 
-    def listen(
-        self, on_hungry: Callable[[PartitionProcessor], object], on_failure: Callable[[BaseException], object]
-    ) -> None:
+    def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
         for pool in self._pools.values():
-            pool.supply.on_hungry = lambda: on_hungry(self)
+            pool.supply.on_hungry = on_hungry
             pool.on_failure = on_failure
         if self._acknowledging is not None:
             self._acknowledging.on_failure = on_failure
@@ -94,6 +92,18 @@ class PartitionProcessor:
             if isinstance(chains, Chains):  # rows are not acknowledged manually
                 chains.put_rested(some, now)
                 self._supplies[name].poke()
+
+    def end(self, partition: TopicPartition) -> int:
+        """The offset after the last block."""
+        return self.queue.intakes[partition].end
+
+    def pass_to(self, partition: TopicPartition, position: int, leader_epoch: int) -> None:
+        """The log has no records for us below this position. Call it only while the partition is idle."""
+        self.queue.intakes[partition].pass_to(position, leader_epoch)
+
+    def copy_out(self, partition: TopicPartition) -> None:
+        """The waiting records of this partition will wait for long."""
+        self.queue.copy_out(partition)
 
     def wants_blocks(self, partition: TopicPartition) -> bool:
         intake = self.queue.intakes[partition]

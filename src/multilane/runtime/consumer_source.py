@@ -37,7 +37,8 @@ class ConsumerSource:
         """The topics, retry topic first: its records come before those of the main topic. The retry topic is read from
         its beginning, because copies may be stored before this group has a position there, and none may be skipped."""
         names = tuple(t for t in (self._config.retry, self._config.topic) if t is not None)
-        return ReadTopics(names, pairs=self.keeps_order, whole=frozenset(names) - {self._config.topic})
+        together = (names,) if self.keeps_order else ()
+        return ReadTopics(names, together, whole=frozenset(names) - {self._config.topic})
 
     @property
     def reader_properties(self) -> dict[str, object]:

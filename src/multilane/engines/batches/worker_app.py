@@ -286,7 +286,7 @@ class LeaseWorkerApp:
         lease = self._progress_of(active)
         retries = tuple(r for r in processor.retried.values() if (_partition_of(r), r.offset) in open_)
         if held:
-            processor.listen(lambda processor: None, self._fail)
+            processor.listen(lambda: None, self._fail)
             self._unfinished.append((active, processor, held))
         else:
             await processor.drain(self._clock.monotonic())  # its last records were settled a moment ago

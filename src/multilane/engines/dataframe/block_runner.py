@@ -99,7 +99,7 @@ class BlockRunner:
         run.processor.accept(block)
         run.processor.feed()
 
-    def _notify(self, processor: PartitionProcessor | None = None) -> None:
+    def _notify(self) -> None:
         if not self._changed.done():
             self._changed.set_result(None)
 

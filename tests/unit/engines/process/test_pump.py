@@ -37,7 +37,8 @@ class Running:
 
     def __init__(self, handler, consumer: LogConsumer, *, pairs: bool = False, route=None, whole=()) -> None:
         self.handler, self.route, self.failures = handler, route, TakenOver()
-        topics = ReadTopics(("t.retry", "t") if pairs else ("t",), pairs, frozenset(whole))
+        names = ("t.retry", "t") if pairs else ("t",)
+        topics = ReadTopics(names, (names,) if pairs else (), frozenset(whole))
         self.pump = Pump(consumer, topics, self.build, Timing(self.commit_interval, 0.05), SystemClock())
 
     async def build(self, starts):
