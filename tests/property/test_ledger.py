@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from multilane.commit.completion_map import NOTHING, LogMark, _checksum, _number, decode, encode, read
+from multilane.commit.completion_map import NOTHING, LogMark, decode, encode, read
 from multilane.commit.ledger import Ledger
 from multilane.commit.open_offsets import OpenArray
+from multilane.commit.sections import checksum, number
 
 
 class LedgerModel(RuleBasedStateMachine):
@@ -163,11 +164,11 @@ def test_a_changed_text_says_nothing(data):
 )
 def test_a_forged_text_with_sound_checksums_says_nothing_or_runs_in_order(frontier, numbers, log):
     """Huge, overlapping, unsorted and empty runs cannot be written in a way that is read."""
-    content = b"".join(map(_number, numbers))
-    text = "multilane/1;r=" + base64.b64encode(_checksum(frontier, content) + content).decode()
+    content = b"".join(map(number, numbers))
+    text = "multilane/1;r=" + base64.b64encode(checksum(frontier, content) + content).decode()
     if log is not None:
-        bound = _number(log[0]) + log[1]
-        text += ";l=" + base64.b64encode(_checksum(frontier, bound, content) + bound).decode()
+        bound = number(log[0]) + log[1]
+        text += ";l=" + base64.b64encode(checksum(frontier, bound, content) + bound).decode()
     told = read(text, frontier)
     before = frontier
     for first, last in told.runs:

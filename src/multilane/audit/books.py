@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from multilane.commit.completion_map import LogMark, Run
+from multilane.commit.completion_map import LogMark
+from multilane.commit.runs import Run
 from multilane.types import TopicPartition
 
 START: Final = ""  # the digest before the first audit record of a session

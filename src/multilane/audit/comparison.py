@@ -18,8 +18,8 @@ import pyarrow as pa
 from multilane.audit.order import OrderRule
 from multilane.audit.spans import Span
 from multilane.audit.verdict import AuditCounts, AuditVerdict, Doubtful, Inverted, Repeated, Unaccounted
-from multilane.commit.completion_map import Run
 from multilane.commit.journal import RecordOutcome
+from multilane.commit.runs import Run
 from multilane.spark.reasons import plain_errors
 from multilane.types import TopicPartition
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from multilane.audit.books import OpenRange
 from multilane.audit.spans import Span
-from multilane.commit.completion_map import Run
+from multilane.commit.runs import Run
 from multilane.types import TopicPartition
 
 _MAX_RUNS: Final = 256  # over all partitions: each is a term in an expression of Spark

@@ -15,14 +15,16 @@ it are the settled runs.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from multilane.commit.completion_map import MOST_RUNS, Run
+from multilane.commit.completion_map import MOST_RUNS
 from multilane.commit.open_offsets import Offsets, OpenArray, OpenDict, OpenOffsets
+from multilane.commit.runs import Run
+from multilane.commit.trigger_positions import Position
 from multilane.types import NO_EPOCH
 
 
@@ -30,12 +32,13 @@ from multilane.types import NO_EPOCH
 class CommitPoint:
     """What can be committed: everything below `offset` is settled, and `runs` beyond it. `leader_epoch` belongs to the
     record before `offset`; where that epoch is unknown, it is a newer one of the same log. `end_epoch` is the newest
-    that was read."""
+    that was read. `positions` are those of the triggers that share the commit."""
 
     offset: int
     leader_epoch: int
     runs: tuple[Run, ...]
     end_epoch: int = NO_EPOCH
+    positions: Mapping[str, Position] = field(default_factory=dict, hash=False)
 
 
 class Ledger:

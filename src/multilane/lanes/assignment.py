@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from multilane.commit.completion_map import Run
 from multilane.commit.ledger import CommitPoint
+from multilane.commit.runs import Run
+from multilane.commit.trigger_positions import Position
 from multilane.errors import MultilaneError, OperationTimeout
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
@@ -27,21 +29,31 @@ log = logger(__name__)
 
 class Start(NamedTuple):
     """Where processing of a partition begins, and the runs beyond it that are settled already. Identifies their log by
-    the newest leader epoch that was read, the epoch of the record before `offset`, and the topic's id."""
+    the newest leader epoch that was read, the epoch of the record before `offset`, and the topic's id. `positions` are
+    those of the triggers that share the commit."""
 
     offset: int
     runs: tuple[Run, ...] = ()
     end_epoch: int = NO_EPOCH
     leader_epoch: int = NO_EPOCH
     topic_id: UUID | None = None
+    positions: Mapping[str, Position] = MappingProxyType({})
+
+    @property
+    def claimed_end(self) -> int:
+        """The offset after the last record that is settled."""
+        runs_end = self.runs[-1][1] + 1 if self.runs else self.offset
+        return max([runs_end, *(position.end for position in self.positions.values())])
 
     @property
     def known_epoch(self) -> int | None:
         """The epoch of the record before `offset`, in the form that `seek` takes."""
         return None if self.leader_epoch == NO_EPOCH else self.leader_epoch
 
-    def without_runs(self) -> Start:
-        return self._replace(runs=(), end_epoch=NO_EPOCH)
+    def without_claims(self) -> Start:
+        """Nothing at or beyond `offset` counts as settled."""
+        positions = {name: position.below(self.offset) for name, position in self.positions.items()}
+        return self._replace(runs=(), end_epoch=NO_EPOCH, positions=positions)
 
 
 Starts = Mapping[TopicPartition, Start]
@@ -49,8 +61,8 @@ Starts = Mapping[TopicPartition, Start]
 
 @dataclass(frozen=True, slots=True)
 class ReadTopics:
-    """The topics that are read. Partitions of one number, of topics that are `together`, share a processor, which begins
-    once all are assigned. Topics in `whole` are read from their beginning if nothing is committed, whatever the
+    """The topics that are read. Partitions of one number, of topics that are `together`, share a processor, which
+    begins once all are assigned. Topics in `whole` are read from their beginning if nothing is committed, whatever the
     consumer's reset policy is."""
 
     names: tuple[str, ...]
@@ -189,4 +201,4 @@ class Assignment(Generic[T]):
 
 def start_of(processor: Held, partition: TopicPartition) -> Start:
     point = processor.commit_point(partition)
-    return Start(point.offset, point.runs, point.end_epoch, point.leader_epoch)
+    return Start(point.offset, point.runs, point.end_epoch, point.leader_epoch, positions=point.positions)

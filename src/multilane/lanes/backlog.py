@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
-from multilane.commit.completion_map import Run
 from multilane.commit.ledger import Ledger
+from multilane.commit.runs import Run
 from multilane.errors import OperationTimeout
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.metrics.observer import NO_OBSERVER

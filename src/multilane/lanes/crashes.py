@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from multilane.commit.completion_map import Run
+from multilane.commit.runs import Run
 from multilane.lanes.begun import Name
 
 

@@ -171,6 +171,8 @@ class Feeding(Generic[F]):
 def _below(start: Start, offset: int) -> Start:
     """The part of `start` below this offset, where the log, which may be another one, continues."""
     if start.offset > offset:
-        return Start(offset)
+        return Start(offset, positions={name: position.below(offset) for name, position in start.positions.items()})
     kept = tuple((first, min(last, offset - 1)) for first, last in start.runs if first < offset)
-    return start._replace(runs=kept, topic_id=start.topic_id if kept else None)
+    positions = {name: position.below(offset) for name, position in start.positions.items()}
+    claims = kept or any(position.offset > start.offset for position in positions.values())
+    return start._replace(runs=kept, topic_id=start.topic_id if claims else None, positions=positions)

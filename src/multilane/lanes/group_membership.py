@@ -111,7 +111,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         if epoch == NO_EPOCH and known is not None and known.offset == point.offset:
             epoch = known.leader_epoch  # the offset has not moved since
         log_mark = completion_map.LogMark(point.end_epoch, self._assignment.topic_id(partition))
-        metadata = completion_map.encode(point.offset, point.runs, log_mark)
+        metadata = completion_map.encode(point.offset, point.runs, log_mark, point.positions)
         return OffsetAndMetadata(Offset(point.offset), LeaderEpoch(epoch), metadata, log_mark.topic_id)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
@@ -214,7 +214,7 @@ def _start_at(committed: OffsetAndMetadata) -> Start:
     completed = completion_map.read(committed.metadata, committed.offset)
     log_mark = completed.log or completion_map.LogMark(NO_EPOCH)
     start = Start(committed.offset, completed.runs, log_mark.leader_epoch, committed.leader_epoch)
-    return start._replace(topic_id=log_mark.topic_id)
+    return start._replace(topic_id=log_mark.topic_id, positions=completed.positions)
 
 
 async def _keep_all(commits: Commits) -> Commits:

@@ -48,8 +48,10 @@ class LogCheck:
     async def __call__(self, starts: Starts) -> Starts:
         """The starts with the ids of their topics, and without runs that do not fit. A known id is looked up again only
         if there are runs to check: a task that leases partitions begins without the lookup."""
-        ids = await self._topic_ids({p.topic for p, start in starts.items() if start.runs or start.topic_id is None})
-        claims = {p: _claim(start) for p, start in starts.items() if start.runs}
+        ids = await self._topic_ids(
+            {p.topic for p, start in starts.items() if _claims(start) or start.topic_id is None}
+        )
+        claims = {p: _claim(start) for p, start in starts.items() if _claims(start)}
         logs = await self._logs(claims, ids)
         checked = {}
         for partition, start in starts.items():
@@ -57,7 +59,7 @@ class LogCheck:
             why = None if claim is None else misfit(claim, logs[partition])
             if claim is not None and why is not None:
                 _warn(partition, start, why)
-                start = start.without_runs()  # noqa: PLW2901 - only the offset remains
+                start = start.without_claims()  # noqa: PLW2901 - only the offset remains
             elif claim is not None and claim.log is None and (end := logs[partition].end) is not None:
                 start = start._replace(end_epoch=end.leader_epoch)  # noqa: PLW2901 - the claim fits this epoch
             was_looked_up = claim is not None or start.topic_id is None
@@ -99,13 +101,17 @@ class LogCheck:
             return {}
 
 
+def _claims(start: Start) -> bool:
+    return start.claimed_end > start.offset
+
+
 def _claim(start: Start) -> SettledClaim:
     known = None if start.end_epoch == NO_EPOCH else LogMark(start.end_epoch, start.topic_id)
-    return SettledClaim(start.runs[-1][1] + 1, known, start.leader_epoch)
+    return SettledClaim(start.claimed_end, known, start.leader_epoch)
 
 
 def _warn(partition: TopicPartition, start: Start, why: str) -> None:
-    many = sum(last - first + 1 for first, last in start.runs)
+    many = sum(last - first + 1 for first, last in start.runs) or start.claimed_end - start.offset
     log.warning(
         "%s: the completion map committed with offset %d does not fit the log: %s. The map is void, and up to %d "
         "handled records are redelivered",

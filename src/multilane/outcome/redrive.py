@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from multilane.commit.completion_map import Run
+from multilane.commit.runs import Run
 from multilane.outcome.dialects import error_in
 from multilane.outcome.error_heads import coarse_head_of, head_of
 from multilane.wire.records.record import Record

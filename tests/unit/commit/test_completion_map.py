@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from multilane.commit.completion_map import MOST_BYTES, NOTHING, LogMark, decode, encode, read, write
+from multilane.commit.completion_map import NOTHING, LogMark, decode, encode, read, write
+from multilane.commit.sections import MOST_BYTES
 
 LOG = LogMark(7, UUID(int=99))
 
@@ -109,10 +110,10 @@ def test_a_log_that_is_not_exactly_ours_voids_the_runs_too(log):
 )
 def test_numbers_that_no_log_has_say_nothing(numbers):
     """Also with a valid checksum: any tool that may commit can compute one."""
-    from multilane.commit.completion_map import _checksum, _number
+    from multilane.commit.sections import checksum, number
 
-    content = b"".join(map(_number, numbers))
-    text = "multilane/1;r=" + base64.b64encode(_checksum(10, content) + content).decode()
+    content = b"".join(map(number, numbers))
+    text = "multilane/1;r=" + base64.b64encode(checksum(10, content) + content).decode()
     assert read(text, 10) == NOTHING
 
 

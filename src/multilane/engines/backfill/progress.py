@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from multilane.commit.completion_map import Run
+from multilane.commit.runs import Run
 from multilane.engines.backfill.bounds import Stretch
 from multilane.errors import ConfigError
 from multilane.outcome.in_place import ExhaustedRecord

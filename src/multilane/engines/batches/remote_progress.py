@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from multilane.commit.completion_map import Run
 from multilane.commit.ledger import CommitPoint
+from multilane.commit.runs import Run
 from multilane.lanes.assignment import Start
 from multilane.types import NO_EPOCH
 
