@@ -22,6 +22,8 @@ SECTION: Final = "t="
 LONGEST_NAME: Final = 200  # bytes
 _VERSION: Final = 1
 _MOST_TRIGGERS: Final = 1_000
+_BELOW: Final = 1  # flags: the position is below the committed offset
+_ABSENT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class TooManyTriggers(ValueError):
 
 def size_of_heads(names: Iterable[str]) -> int:
     """The most characters that the positions of these triggers take, without runs."""
-    return len(SECTION) + packed_size(1 + sum(len(name.encode()) + 2 + 9 + 6 + 1 for name in names))
+    return len(SECTION) + packed_size(1 + sum(len(name.encode()) + 2 + 1 + 9 + 5 + 1 for name in names))
 
 
 def encode(frontier: int, positions: Mapping[str, Position], most: int) -> str:
@@ -94,11 +96,12 @@ def decode(found: list[str], frontier: int) -> dict[str, Position] | None:
 
 
 def _head(name: str, position: Position, frontier: int) -> bytes:
-    distance = position.offset - frontier
-    zigzag = distance << 1 if distance >= 0 else ((-distance) << 1) - 1
-    since = 0 if position.absent_since is None else position.absent_since + 1
+    distance, since = position.offset - frontier, position.absent_since
+    flags = (_BELOW if distance < 0 else 0) | (0 if since is None else _ABSENT)
     encoded = name.encode()
-    return number(len(encoded)) + encoded + number(zigzag) + number(since)
+    return b"".join(
+        (number(len(encoded)), encoded, number(flags), number(abs(distance)), b"" if since is None else number(since))
+    )
 
 
 def _fitting(heads: Iterable[bytes], room: int) -> int:
@@ -117,17 +120,16 @@ class _Reader:
         self._frontier = frontier
 
     def entry(self) -> tuple[str, Position] | None:
-        name = self._name()
-        zigzag, since = self._number(), self._number()
-        if name is None or zigzag is None or since is None:
+        name, flags, distance = self._name(), self._number(), self._number()
+        if name is None or flags is None or distance is None or flags & ~(_BELOW | _ABSENT):
             return None
-        distance = -((zigzag + 1) >> 1) if zigzag & 1 else zigzag >> 1
-        offset = self._frontier + distance
+        since = self._number() if flags & _ABSENT else None
+        offset = self._frontier + (-distance if flags & _BELOW else distance)
         content = self._bytes()
-        if content is None or not 0 <= offset < 2**63:
+        if content is None or not 0 <= offset < 2**63 or (flags & _ABSENT and since is None):
             return None
         runs = read_runs(content, offset)
-        return None if runs is None else (name, Position(offset, tuple(runs), since - 1 if since else None))
+        return None if runs is None else (name, Position(offset, tuple(runs), since))
 
     def _name(self) -> str | None:
         encoded = self._bytes()

@@ -1,0 +1,153 @@
+"""Named positions against every text, and the joint commit against a model of plain sets."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multilane.commit import completion_map, trigger_positions
+from multilane.commit.completion_map import NOTHING, LogMark, fits, read, write
+from multilane.commit.joint import is_over, joint, missed
+from multilane.commit.ledger import CommitPoint
+from multilane.commit.sections import MOST_BYTES, checksum
+from multilane.commit.trigger_positions import Position, TooManyTriggers
+
+LOG = LogMark(3)
+END = 60
+NAMES = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "Zs"]), min_size=1, max_size=20).filter(
+    str.isprintable
+)
+
+
+def runs_of(settled: set[int], frontier: int) -> tuple[tuple[int, int], ...]:
+    runs: list[tuple[int, int]] = []
+    for offset in sorted(o for o in settled if o > frontier):
+        if runs and runs[-1][1] + 1 == offset:
+            runs[-1] = (runs[-1][0], offset)
+        else:
+            runs.append((offset, offset))
+    return tuple(runs)
+
+
+def frontier_of(settled: set[int]) -> int:
+    return next(o for o in range(END + 2) if o not in settled)
+
+
+settled_sets = st.builds(lambda low, more: set(range(low)) | more, st.integers(0, END), st.sets(st.integers(0, END)))
+
+
+def position_of(settled: set[int], since: int | None = None) -> Position:
+    return Position(frontier_of(settled), runs_of(settled, frontier_of(settled)), since)
+
+
+def point_of(settled: set[int]) -> CommitPoint:
+    offset = frontier_of(settled)
+    return CommitPoint(offset, 3, runs_of(settled, offset), 3)
+
+
+@given(
+    st.integers(0, 2**62),
+    st.dictionaries(NAMES, st.tuples(settled_sets, st.integers(-10, 10**6), st.none() | st.integers(0, 2**33))),
+)
+def test_positions_survive_the_text(frontier, found):
+    positions = {}
+    for name, (settled, ahead, since) in found.items():
+        start = max(0, frontier + ahead)
+        own = position_of(settled)
+        runs = tuple((first + start, last + start) for first, last in own.runs)
+        positions[name] = Position(own.offset + start, runs, since)
+    text = write(frontier, (), LOG, positions)
+    assert read(text, frontier).positions == positions
+    assert read(text, frontier + 1) == NOTHING
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=40))
+def test_a_text_is_never_too_long_and_keeps_every_position(lengths):
+    """Runs that do not fit are left out from the far end; no trigger loses its share to another."""
+    positions = {
+        f"trigger-{n}": Position(1000 + n, tuple((2000 + 3000 * i, 2000 + 3000 * i + 40) for i in range(many)))
+        for n, many in enumerate(lengths)
+    }
+    text = write(1000, ((1500, 1600),), LOG, positions)
+    assert len(text) <= MOST_BYTES
+    found = read(text, 1000)
+    assert found.runs == ((1500, 1600),)
+    assert found.positions.keys() == positions.keys()
+    least = min(len(p.runs) for p in found.positions.values() if p.runs != positions["trigger-0"].runs or p.runs)
+    for name, position in found.positions.items():
+        assert position.offset == positions[name].offset
+        assert position.runs == positions[name].runs[: len(position.runs)]
+        assert len(position.runs) >= min(least, len(positions[name].runs))
+    if sum(lengths) <= 60:
+        assert found.positions == positions
+
+
+@given(st.integers(1, 400), st.integers(1, 60))
+def test_names_that_fit_are_never_refused(many, length):
+    names = [f"{n:03}".ljust(length, "x") for n in range(many)]
+    positions = {name: Position(2**62, ((2**62 + 5, 2**62 + 9),), 2**33) for name in names}
+    runs = tuple((2 + 3 * n, 2 + 3 * n) for n in range(900))
+    if fits(names):
+        assert read(write(0, runs, LogMark(2**31 - 1), positions), 0).positions.keys() == set(names)
+    elif many * (length + 12) > MOST_BYTES:
+        with pytest.raises(TooManyTriggers) as refused:
+            write(0, runs, LogMark(2**31 - 1), positions)
+        assert 0 <= refused.value.fitting < many
+
+
+@given(st.integers(0, 2**63 - 1), st.binary(max_size=60))
+def test_forged_positions_say_nothing_or_are_sound(frontier, content):
+    text = "multilane/1;r=" + base64.b64encode(checksum(frontier, b"")).decode()
+    text += ";t=" + base64.b64encode(checksum(frontier, b"\x01" + content) + b"\x01" + content).decode()
+    for name, position in read(text, frontier).positions.items():
+        assert 0 < len(name.encode()) <= trigger_positions.LONGEST_NAME
+        assert name.isprintable()
+        assert 0 <= position.offset < 2**63
+        edges = [position.offset - 1, *(edge for run in position.runs for edge in run)]
+        assert edges == sorted(edges)
+        assert position.end < 2**63 + 1
+
+
+@pytest.mark.parametrize("section", ["t=", "t=AAAA", "t=!!!!", "t=AAAA;t=AAAA", "t=" + "A" * 4])
+def test_a_broken_section_voids_the_text(section):
+    text = write(10, ((12, 15),), LOG)
+    assert read(f"{text};{section}", 10) == NOTHING
+
+
+def test_an_older_reader_sees_the_runs_that_all_have_settled():
+    """It looks for `r=` and `l=` alone."""
+    text = write(10, ((12, 15),), LOG, {"a": Position(10, ((12, 15),)), "b": Position(20)})
+    without = text[: text.index(";t=")]
+    assert read(without, 10) == completion_map.CompletionMap(((12, 15),), LOG)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), settled_sets, min_size=1),
+    st.dictionaries(st.sampled_from("xyz"), st.tuples(settled_sets, st.none() | st.integers(0, 100))),
+    st.integers(0, END),
+)
+def test_the_joint_commit_claims_only_what_all_have_settled(here, away, floor):
+    absent = {name: position_of(settled, since) for name, (settled, since) in away.items()}
+    point = joint(
+        {name: point_of(settled) for name, settled in here.items()}, absent, CommitPoint(floor, 3, (), 3), 100.0, 50.0
+    )
+    waited_for = [settled for name, (settled, _) in away.items() if not is_over(absent[name], 100.0, 50.0)]
+    everyone = [*here.values(), *waited_for]
+    lowest = min(frontier_of(settled) for settled in everyone)
+    assert point.offset == max(floor, lowest)
+    claimed = {o for first, last in point.runs for o in range(first, last + 1)}
+    common = set.intersection(*everyone)
+    assert claimed == {o for o in common if o > point.offset}
+    assert all(first > point.offset for first, _ in point.runs)
+    for name, settled in here.items():
+        assert point.positions[name] == position_of(settled)
+    for name, position in absent.items():
+        assert point.positions[name] == position
+
+
+def test_who_is_missed_is_missed_since_the_first_time():
+    positions = {"new": Position(5), "known": Position(5, (), 7)}
+    assert missed(positions, 100.9) == {"new": Position(5, (), 100), "known": Position(5, (), 7)}
