@@ -299,7 +299,7 @@ async def _visit(steady, handler, kafka, case):
 
 
 def _processors(app):
-    return 0 if app.engine is None else sum(len(group.processors) for group in app.engine.groups.values())
+    return 0 if app.engine is None else sum(len(consumer.processors) for consumer in app.engine.consumers.values())
 
 
 # --- 13: names and logins --------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
 from multilane.runtime.registration import Function, Interceptors, ListenerOptions, Registration, checked
+from multilane.runtime.shared_lanes import grouped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -299,13 +300,16 @@ class App:
 
     def _build_engine(self) -> ProcessEngine:
         if self._failure_sink is not None:  # the owner of the sink logs the progress too
-            return ProcessEngine(self.lane_factories(), self.error_consumers(), self._clock, self.observer)
+            return self._engine_with(None)
         reporter = ProcessProgress(self._clock, self.observer)
         self.progress = reporter.progress
         with self.failures_to(reporter.progress.failures):
-            return ProcessEngine(
-                self.lane_factories(reporter.counts), self.error_consumers(), self._clock, self.observer, reporter
-            )
+            return self._engine_with(reporter)
+
+    def _engine_with(self, reporter: ProcessProgress | None) -> ProcessEngine:
+        factories = self.lane_factories(NO_OBSERVER if reporter is None else reporter.counts)
+        lanes = grouped(factories, self.config, self._clock)
+        return ProcessEngine(lanes, self.error_consumers(), self._clock, self.observer, reporter)
 
     async def close_producers(self) -> None:
         """Send all pending messages, then close. The next use creates new producers."""

@@ -41,7 +41,7 @@ class AppMember:
 
     def counts(self) -> list[Count | Duration]:
         self._engine = self._app.engine or self._engine
-        groups = {} if self._engine is None else self._engine.groups
+        groups = {} if self._engine is None else self._engine.consumers
         return [*self._news.take(), *self._settled.take(groups)]
 
     def gauges(self) -> list[Gauge] | None:

@@ -7,6 +7,7 @@ Never commits, and does not know who assigned the partitions.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -57,6 +58,8 @@ class Feeding(Generic[F]):
         self.ends: Mapping[TopicPartition, int] = {}  # records from this offset on are not handled
         self._at_end: set[TopicPartition] = set()
         self._is_delivering = False  # blocks were polled that their processors do not have yet
+        self._sought: set[TopicPartition] = set()  # read again: the other blocks of the same poll lie behind a gap
+        self._cuts: deque[tuple[TopicPartition, int]] = deque()
         self.failure: BaseException | None = None
 
     def add(self, processor: F) -> None:
@@ -66,6 +69,11 @@ class Feeding(Generic[F]):
 
     def fail(self, error: BaseException) -> None:
         self.failure = self.failure or error
+        self._consumer.wakeup()
+
+    def cut(self, partition: TopicPartition, offset: int) -> None:
+        """Another reader has found that the log continues at this offset, below what its processor has."""
+        self._cuts.append((partition, offset))
         self._consumer.wakeup()
 
     @property
@@ -78,6 +86,7 @@ class Feeding(Generic[F]):
 
     async def step(self, patience: float) -> None:
         """Poll once, for at most `patience` seconds, and deliver the blocks."""
+        await self._restart_cut()
         self._resume_hungry()
         try:
             blocks = await self._consumer.poll(patience)
@@ -98,6 +107,7 @@ class Feeding(Generic[F]):
 
     async def _deliver_all(self, blocks: Iterable[Block]) -> None:
         """Every processor gets its blocks before any of them takes records in."""
+        self._sought.clear()
         delivered = [partition for block in blocks if (partition := await self._deliver(block)) is not None]
         for partition in dict.fromkeys(delivered):
             processor = self._assignment.processor(partition)
@@ -110,9 +120,11 @@ class Feeding(Generic[F]):
 
     async def _deliver(self, block: Block) -> TopicPartition | None:
         partition = TopicPartition(block.topic, block.partition)
+        if partition in self._sought:
+            return None
         processor = self._assignment.processor(partition)
         if processor is not None and block.first_offset < processor.end(partition):
-            processor = await self._restart(partition, processor, block)
+            processor = await self._restart(partition, processor, block.first_offset)
         elif processor is None and partition in self._consumer.assignment and not self._assignment.waits(partition):
             raise ClientFailed(f"{partition} is read but has no processor: a defect; its records are not committed")
         if processor is None:
@@ -136,21 +148,29 @@ class Feeding(Generic[F]):
             return block
         return block.slice(0, int(block.offsets.searchsorted(end))) if block.first_offset < end else None
 
-    async def _restart(self, partition: TopicPartition, processor: F, block: Block) -> F | None:
-        """The log continues below the position: it was truncated or recreated, or the offsets were reset. If records
-        below the block are unsettled, reading restarts from them, and this block is not wanted."""
-        log.warning(
-            "%s continues at offset %d, below its position: restarting its lanes", partition, block.first_offset
-        )
+    async def _restart_cut(self) -> None:
+        while self._cuts:
+            partition, offset = self._cuts.popleft()
+            processor = self._assignment.processor(partition)
+            if processor is not None:
+                again = await self._restart(partition, processor, offset)
+                if again is not None:
+                    self._consumer.seek(partition, offset)
+
+    async def _restart(self, partition: TopicPartition, processor: F, offset: int) -> F | None:
+        """The log continues at this offset, below the position: it was truncated or recreated, or the offsets were
+        reset. If records below it are unsettled, reading restarts from them, and None is returned."""
+        log.warning("%s continues at offset %d, below its position: restarting its lanes", partition, offset)
         self._at_end.discard(partition)
         await processor.drain(self._clock.monotonic() + self._drain)
         starts = {p: self._assignment.start_of(processor, p) for p in processor.partitions}
-        starts[partition] = _below(starts[partition], block.first_offset)
+        starts[partition] = _below(starts[partition], offset)
         await self._assignment.form(starts)
         for other, start in starts.items():
-            if other != partition or start.offset < block.first_offset:
+            if other != partition or start.offset < offset:
                 self._consumer.seek(other, start.offset, start.known_epoch)
-        return self._assignment.processor(partition) if starts[partition].offset == block.first_offset else None
+                self._sought.add(other)
+        return self._assignment.processor(partition) if starts[partition].offset == offset else None
 
     def _note_hungry(self, processor: F) -> None:
         """A pool has taken in some of the waiting records."""

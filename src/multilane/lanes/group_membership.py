@@ -22,7 +22,7 @@ from multilane.commit import completion_map
 from multilane.errors import MultilaneError, OperationTimeout, WakeupError
 from multilane.lanes.assignment import Assignment, Start, T
 from multilane.lanes.first_start import warn_of_skipped
-from multilane.lanes.partition_events import NO_EVENTS
+from multilane.lanes.partition_events import NO_EVENTS, PartitionHandler
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
@@ -62,7 +62,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # start of partitions without a commit
         self._commit_at = clock.monotonic() + timing.commit_interval
-        self.events = NO_EVENTS  # calls the application's partition functions
+        self.events: PartitionHandler = NO_EVENTS  # calls the application's partition functions
 
     def join(self) -> None:
         self._consumer.subscribe(self._assignment.topics.names, self)

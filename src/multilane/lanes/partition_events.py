@@ -54,6 +54,12 @@ class Consuming(Protocol):
     def rebalance_timeout(self) -> float: ...
 
 
+class PartitionHandler(Protocol):
+    async def assigned(self, partitions: frozenset[TopicPartition]) -> None: ...
+
+    async def revoked(self, partitions: frozenset[TopicPartition], *, is_lost: bool = False) -> None: ...
+
+
 class PartitionEvents:
     def __init__(
         self, config: Consuming, functions: PartitionFunctions, member_id: Callable[[], str | None] = lambda: None

@@ -52,12 +52,15 @@ def is_member(consumer: AsyncConsumer) -> bool:
         return False
 
 
-def local_lags(member: AsyncConsumer, processors: Iterable[PartitionProcessor]) -> dict[TopicPartition, int | None]:
-    """From the first unsettled offset to the end of the log, as far as the consumer has seen it."""
+def local_lags(
+    member: AsyncConsumer, processors: Iterable[PartitionProcessor], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int | None]:
+    """From the first unsettled offset to the end of the log, as far as the consumer has seen it; `ends`: up to where it
+    has read."""
     lags: dict[TopicPartition, int | None] = {}
     assigned = frozenset(member.assignment)
     for processor in processors:
         for partition, intake in processor.queue.intakes.items():
             beyond = member.current_lag(partition) if partition in assigned else None
-            lags[partition] = None if beyond is None else beyond + intake.end - intake.frontier()
+            lags[partition] = None if beyond is None else beyond + ends.get(partition, intake.end) - intake.frontier()
     return lags

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
+from weakref import WeakSet
 
 from multilane.audit.record_files import AuditRecordFiles
 from multilane.client.async_consumer import AsyncConsumer
@@ -110,6 +111,8 @@ class LaneFactory:
         self.failures: FailureSink = FailureLog(clock)  # an engine with several factories replaces it
         self._is_open = False
         self._overrides = AS_CONFIGURED
+        self._live: WeakSet[PartitionProcessor] = WeakSet()
+        self._settled_before = 0  # by processors that have ended
         self._audit = AuditRecordFiles(config.audit, config.group_id, clock) if config.audit else None
         self.source = ConsumerSource(config, cluster)
         self._backlogs = Backlogs(self.source.reader_properties | {"auto.offset.reset": "earliest"}, clock)
@@ -132,6 +135,15 @@ class LaneFactory:
         self.fence.watch(consumer)
         self._chain.member_id = lambda: consumer.member_id
         return PartitionEvents(self.config, self._interceptors.partitions, self._chain.member_id)
+
+    @property
+    def consumers(self) -> Mapping[str, LaneFactory]:
+        """Itself: see `GroupLanes`."""
+        return {self.config.name: self}
+
+    def on_resume(self) -> None:
+        """The process resumes after a stop: no record starts before the fence has checked the membership."""
+        self.fence.suspect()
 
     async def open(self) -> None:
         self._crash_watch.open()
@@ -222,6 +234,7 @@ class LaneFactory:
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
 
         def on_end(interrupted: Sequence[Record]) -> None:
+            self._forget(processor)
             threads.close()
             self._crash_watch.end(intakes)
             if self._gate is not None:
@@ -236,7 +249,23 @@ class LaneFactory:
             bounds.on_allowed = processor.feed
         if self._overrides != AS_CONFIGURED:
             self._apply(processor)
+        self._live.add(processor)
         return processor
+
+    def _forget(self, processor: PartitionProcessor) -> None:
+        if processor in self._live:
+            self._live.discard(processor)
+            self._settled_before += processor.settled
+
+    @property
+    def processors(self) -> tuple[PartitionProcessor, ...]:
+        """Those that have not ended."""
+        return tuple(self._live)
+
+    @property
+    def settled(self) -> int:
+        """How many records its processors have settled."""
+        return self._settled_before + sum(processor.settled for processor in self._live)
 
     def _rules(self, watch: Watch) -> WorkRules:
         config = self.config

@@ -19,7 +19,7 @@ from multilane.clock import Clock
 from multilane.errors import BrokerError, ConfigError, MultilaneError
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
-from multilane.runtime.lane_factory import LaneFactory
+from multilane.runtime.group_lanes import GroupLanes
 from multilane.seldom import Seldom
 
 log = logger(__name__)
@@ -31,24 +31,24 @@ _LOG_EVERY: Final = 30.0
 _UNKNOWN_TOPIC: Final = 3
 
 
-async def opened(lane_factory: LaneFactory, stopping: asyncio.Event) -> bool:
+async def opened(lanes: GroupLanes, stopping: asyncio.Event) -> bool:
     """Open the factory: its worker processes import the application, which may take long. False if `stopping` is set
     before."""
-    await _until_stopped(asyncio.ensure_future(lane_factory.open()), stopping)
+    await _until_stopped(asyncio.ensure_future(lanes.open()), stopping)
     return not stopping.is_set()
 
 
 async def member_of(
-    lane_factory: LaneFactory, clock: Clock, observer: Observer, stopping: asyncio.Event
+    lanes: GroupLanes, clock: Clock, observer: Observer, stopping: asyncio.Event
 ) -> AsyncConsumer | None:
     """Return a consumer that is ready to join the group; None if `stopping` is set before."""
-    consumer = AsyncConsumer(lane_factory.source.member_properties, clock=clock, observer=observer)
-    if not lane_factory.source.keeps_order:
+    consumer = AsyncConsumer(lanes.source.member_properties, clock=clock, observer=observer)
+    if not lanes.source.keeps_order:
         return consumer
     try:
-        counts = await _until_stopped(_partition_counts(lane_factory, consumer, clock), stopping)
+        counts = await _until_stopped(_partition_counts(lanes, consumer, clock), stopping)
         if counts is not None:
-            _check_equal(lane_factory, counts)
+            _check_equal(lanes, counts)
             return consumer
     except BaseException:
         await consumer.close(0)
@@ -70,15 +70,13 @@ async def _until_stopped(future: asyncio.Future[T], stopping: asyncio.Event) -> 
             await future  # one user at a time: it is closed next
 
 
-def _partition_counts(
-    lane_factory: LaneFactory, consumer: AsyncConsumer, clock: Clock
-) -> asyncio.Future[Mapping[str, int]]:
-    return asyncio.ensure_future(_request_counts(lane_factory, consumer, clock))
+def _partition_counts(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) -> asyncio.Future[Mapping[str, int]]:
+    return asyncio.ensure_future(_request_counts(lanes, consumer, clock))
 
 
-async def _request_counts(lane_factory: LaneFactory, consumer: AsyncConsumer, clock: Clock) -> Mapping[str, int]:
+async def _request_counts(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) -> Mapping[str, int]:
     seldom = Seldom(_LOG_EVERY)
-    topics = lane_factory.source.topics.names
+    topics = lanes.source.topics.names
     while True:
         try:
             return {topic: len(await consumer.partitions_for(topic, _REQUEST_TIMEOUT)) for topic in topics}
@@ -89,7 +87,7 @@ async def _request_counts(lane_factory: LaneFactory, consumer: AsyncConsumer, cl
                 log.warning(
                     "consumer %s cannot start yet, retrying: %s. With retryOrder: key it starts once it has checked "
                     "that %s have the same number of partitions. Create missing topics",
-                    lane_factory.config.name,
+                    lanes.config.name,
                     error,
                     " and ".join(topics),
                 )
@@ -101,10 +99,12 @@ def _may_pass(error: MultilaneError) -> bool:
     return error.retriable or (isinstance(error, BrokerError) and error.code == _UNKNOWN_TOPIC)
 
 
-def _check_equal(lane_factory: LaneFactory, counts: Mapping[str, int]) -> None:
-    if len(set(counts.values())) > 1:
-        numbers = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+def _check_equal(lanes: GroupLanes, counts: Mapping[str, int]) -> None:
+    for topics in lanes.source.topics.together:
+        numbers = ", ".join(f"{topic} has {counts[topic]}" for topic in topics)
+        if len({counts[topic] for topic in topics}) == 1:
+            continue
         raise ConfigError(
-            f"consumer {lane_factory.config.name!r}: with retryOrder: key a topic and its retry topic need the same "
+            f"consumer {lanes.config.name!r}: with retryOrder: key a topic and its retry topic need the same "
             f"number of partitions, but {numbers}. Add partitions, or set retryOrder: none"
         )

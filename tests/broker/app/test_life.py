@@ -158,7 +158,7 @@ async def test_a_full_partition_is_paused_and_no_other(shop):
     async with running(app) as task:
         await until(lambda: got.count(1) == 3000)
         assert app.engine is not None
-        open_ = {str(processor): processor.queue.unsettled for processor in app.engine.groups["orders"].processors}
+        open_ = {str(processor): processor.queue.unsettled for processor in app.engine.consumers["orders"].processors}
         assert open_ == {f"{shop.main}-0": 20, f"{shop.main}-1": 0}
         hang.set()
         await until(lambda: got.count(0) == 300)
@@ -178,7 +178,7 @@ async def test_bytes_in_flight_are_bounded(shop):
     async def handle(record: Record) -> None:
         nonlocal most, handled
         assert app.engine is not None
-        (processor,) = app.engine.groups["orders"].processors
+        (processor,) = app.engine.consumers["orders"].processors
         most = max(most, *(intake.open_bytes for intake in processor.queue.intakes.values()))
         handled += 1
 
@@ -300,7 +300,7 @@ async def test_a_first_start_says_how_many_records_it_skips(shop, caplog):
         assert "120 existing records are skipped" in skips[0]
         caplog.clear()
         async with running(app) as task:
-            await until(lambda: (app.engine is not None and app.engine.groups["orders"].processors) or task.done())
+            await until(lambda: (app.engine is not None and app.engine.consumers["orders"].processors) or task.done())
         await task
         assert not [r for r in caplog.records if "are skipped" in r.getMessage()], "the second start skips nothing"
     assert got == []

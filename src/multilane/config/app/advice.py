@@ -20,6 +20,7 @@ from multilane.config.app.files.source_location import joined
 from multilane.config.app.kafka_names import canonical
 from multilane.config.app.model import AppConfig, ShovelConfig
 from multilane.config.app.shape import key_of
+from multilane.config.app.sharing import shares, with_clusters
 from multilane.config.app.units import format_duration
 from multilane.config.consumer import parse_consumer
 from multilane.config.properties import Scope
@@ -241,7 +242,13 @@ def _of_shared_topics(config: AppConfig) -> Iterator[Advice]:
 
 def _of_shared_groups(config: AppConfig) -> Iterator[Advice]:
     users: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for consumer in config.consumers.values():
+    sharing: set[tuple[str, str]] = set()  # groups with consumers that share: those count as one
+    for consumer, cluster in with_clusters(config.consumers.values(), config.clusters):
+        key = consumer.cluster.casefold(), consumer.group_id
+        if shares(consumer, cluster):
+            if key in sharing:
+                continue
+            sharing.add(key)
         users[consumer.cluster.casefold(), consumer.group_id].append(joined("consumers", consumer.name))
     for shovel in config.shovels.values():
         users[shovel.cluster.casefold(), shovel.group_id].append(joined("errorConsumers", shovel.name))

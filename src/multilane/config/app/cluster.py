@@ -41,6 +41,7 @@ GROUP_PROTOCOL_DOC = (
 SESSION_DOC = "A member without heartbeats for this long leaves a classic group; for KIP-848 groups the broker sets it."
 REBALANCE_DOC = "How long a member may take to give up partitions (max.poll.interval.ms)."
 HEARTBEAT_DOC = "How often a member of a classic group sends a heartbeat."
+Sharing = Annotated[Literal["off", "same-topic", "cross-topic"], choice("off", "same-topic", "cross-topic")]
 FETCH_DOC = "The most bytes of one partition in one fetch (max.partition.fetch.bytes)."
 PROPERTIES_DOC = "Kafka's own property names and values."
 
@@ -122,6 +123,10 @@ class ClusterConfig(Frozen):
         "Producer settings for the application's own topics.", derived=lambda _: ProducerDefaults(),
         key="producerConfig",
     )  # fmt: skip
+    sharing: Sharing | None = setting(
+        "The default of `sharing` for this cluster's consumers.",
+        None,
+    )
     properties: Properties = setting(
         PROPERTIES_DOC + " For all clients of this cluster that the property applies to.",
         derived=lambda _: {},

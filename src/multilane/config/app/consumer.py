@@ -22,6 +22,7 @@ from multilane.config.app.cluster import (
     SESSION_DOC,
     FetchBytes,
     GroupProtocol,
+    Sharing,
 )  # fmt: skip
 from multilane.config.app.files.tree import Scalar
 from multilane.config.app.kafka_names import Properties
@@ -84,6 +85,14 @@ class ErrorBreaker(Frozen):
         derived=lambda known: 5 if known.get("action") == "pause" else 100,
         derived_doc="5 with pause, 100 with stop",
     )
+
+
+class DetachAfter(Frozen):
+    """How far a trigger may fall behind the others before it reads on its own."""
+
+    records: Annotated[int, whole(1, 100_000_000)] = setting("Records of one partition that wait for it.", 20_000)
+    time: Seconds = setting("How long it may not keep up with a partition.", 10.0)
+    bytes: Annotated[int, size(1)] = setting("Bytes of one partition that wait for it.", 16 * MEGABYTE)
 
 
 class ConsumerGroupConfig(Frozen):
@@ -167,6 +176,18 @@ class ConsumerGroupConfig(Frozen):
     crash_limit: Annotated[int, whole(0, 1_000)] = setting(
         "A record in flight at this many crashes of its process, once alone, goes to the error topic; 0: never.",
         3,
+    )
+    sharing: Sharing | None = setting(
+        "Whether consumers of one group share a group member, so that each gets every record: same-topic shares one "
+        "member per topic, cross-topic one for all topics; off: they divide the partitions.",
+        None,
+    )
+    detach_after: DetachAfter = setting(
+        "When a consumer that shares reads on its own, so that it does not hold up the others.",
+        derived=lambda _: DetachAfter(),
+    )
+    absent_after: Seconds = setting(
+        "How long commits wait for a consumer that shared and does not run any more.", 600.0
     )
     processes: Annotated[int, whole(0, 1_024)] = setting("Worker processes for CPU-bound handlers.", 0)
     properties: Properties = setting(PROPERTIES_DOC, derived=lambda _: {})

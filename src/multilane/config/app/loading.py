@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from multilane.config.app import rings, rules
+from multilane.config.app import rings, rules, sharing
 from multilane.config.app.clients import consumer_properties, error_consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
@@ -175,8 +175,10 @@ class _Loader:
         consumers = [reading.config for reading in self.readings["consumers"].values() if reading.sound]
         shovels = [reading.config for reading in self.readings["errorConsumers"].values() if reading.sound]
         brokers = {fold: reading.config.brokers for fold, reading in self.readings["clusters"].items()}
-        same_readers = rings.of_same_readers(consumers, shovels, brokers)
-        for section, name, finding in (*same_readers, *rings.of_rings(consumers)):
+        pairs = sharing.with_clusters(consumers, {r.config.name: r.config for r in self.readings["clusters"].values()})
+        same_readers = rings.of_same_readers(consumers, shovels, brokers, sharing.side_by_side(pairs))
+        conflicts = () if self.problems.found else sharing.of_conflicts(pairs)
+        for section, name, finding in (*same_readers, *conflicts, *rings.of_rings(consumers)):
             self._report(self.readings[section][name.casefold()], [finding])
 
     def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.RuleFinding]:

@@ -34,19 +34,25 @@ def of_same_readers(
     consumers: Iterable[ConsumerGroupConfig],
     shovels: Iterable[ShovelConfig],
     brokers: Mapping[str, Sequence[str]],
+    side_by_side: frozenset[str] = frozenset(),
 ) -> Iterator[EntryFinding]:
     """A group divides a topic's partitions among all its readers, whatever they do with the records. Two clusters with
-    the same `brokers` (by casefolded name) are one."""
-    readers: dict[tuple[object, str, str], tuple[str, str]] = {}
+    the same `brokers` (by casefolded name) are one. `side_by_side`: consumers whose topic others may read as well."""
+    readers: dict[tuple[object, str, str], tuple[str, str, bool]] = {}
     for section, name, (cluster, group_id), topic, field in _reading(consumers, shovels):
         where = frozenset(brokers.get(cluster, (cluster,)))
-        section_before, before = readers.setdefault((where, group_id, topic), (section, name))
-        if (section_before, before) != (section, name):
+        is_beside = section == "consumers" and field == "topic" and name in side_by_side
+        reader = (section, name, is_beside)
+        section_before, before, was_beside = readers.setdefault((where, group_id, topic), reader)
+        if (section_before, before) != (section, name) and not (is_beside and was_beside):
             what = (
                 f"{joined(section_before, before)} also reads {topic} as group {group_id}: each would get only some of "
                 "the partitions and miss the other records"
             )
-            yield section, name, RuleFinding((field,), what, "give each its own groupId, or merge them")
+            fix = "give each its own groupId, or merge them"
+            if field == "topic" and section == section_before == "consumers":
+                fix = "give each its own groupId; or write sharing: same-topic for both, and each gets every record"
+            yield section, name, RuleFinding((field,), what, fix)
 
 
 def _reading(

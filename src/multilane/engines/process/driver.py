@@ -9,7 +9,7 @@ does half of its work is worse than one that is restarted. Never runs a user's f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 
 from multilane.clock import Clock
 from multilane.engines.process.progress import ProcessProgress
@@ -18,7 +18,7 @@ from multilane.error_consumer.wiring import ErrorConsumers
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.logs import logger
 from multilane.metrics.observer import Gauge, Observer
-from multilane.runtime.lane_factory import LaneFactory
+from multilane.runtime.group_lanes import GroupLanes
 
 log = logger(__name__)
 
@@ -28,18 +28,18 @@ class ProcessEngine:
 
     def __init__(
         self,
-        lane_factories: Mapping[str, LaneFactory],
+        lanes: Iterable[GroupLanes],
         errors: ErrorConsumers,
         clock: Clock,
         observer: Observer,
         progress: ProcessProgress | None = None,
     ) -> None:
-        """`progress` logs the progress of the run; None if the caller does."""
+        """`lanes` of each group member. `progress` logs the progress of the run; None if the caller does."""
         self._progress = progress
         self._loop = asyncio.get_running_loop()
-        self.groups = {
-            name: ProcessGroup(lane_factory, clock, observer) for name, lane_factory in lane_factories.items()
-        }
+        members = list(lanes)
+        self.groups = {member.config.name: ProcessGroup(member, clock, observer) for member in members}
+        self.consumers = {name: factory for member in members for name, factory in member.consumers.items()}
         self.errors = errors
         self._stopped = asyncio.Event()
 
@@ -49,7 +49,7 @@ class ProcessEngine:
         ]
         waiting = asyncio.create_task(self._stopped.wait())
         reporting = (
-            None if self._progress is None else asyncio.create_task(self._progress.run(self.groups, self.gauges))
+            None if self._progress is None else asyncio.create_task(self._progress.run(self.consumers, self.gauges))
         )
         try:
             await self.errors.start()
@@ -61,7 +61,7 @@ class ProcessEngine:
             finally:
                 if reporting is not None and self._progress is not None:
                     reporting.cancel()
-                    self._progress.close(self.groups)
+                    self._progress.close(self.consumers)
 
     def gauges(self) -> list[Gauge]:
         """On the loop's thread."""
@@ -77,7 +77,8 @@ class ProcessEngine:
 
     def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread."""
-        self.call_on_loop(lambda: self.groups[consumer].apply_overrides(overrides))
+        factory = self.consumers[consumer]
+        self.call_on_loop(lambda: factory.apply_overrides(overrides, factory.processors))
 
     def call_on_loop(self, function: Callable[[], object]) -> None:
         """Have the loop call this function; from any thread."""

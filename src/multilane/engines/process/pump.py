@@ -17,10 +17,13 @@ from multilane.lanes.assignment import Assignment, ReadTopics, Starts
 from multilane.lanes.feeding import Feeding
 from multilane.lanes.group_membership import Commits, GroupMembership, Timing
 from multilane.lanes.log_check import LogCheck
-from multilane.lanes.partition_events import PartitionEvents
+from multilane.lanes.partition_events import PartitionHandler
 from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.lanes.shared_processor import SharedProcessor
+from multilane.types import TopicPartition
 
-BuildProcessor = Callable[[Starts], Awaitable[PartitionProcessor]]
+Processor = PartitionProcessor | SharedProcessor
+BuildProcessor = Callable[[Starts], Awaitable[Processor]]
 _POLL: Final = 0.5
 
 
@@ -35,12 +38,12 @@ class Pump:
         may_commit: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._consumer = consumer
-        self._assignment: Assignment[PartitionProcessor] = Assignment(topics, build, self._take_on, LogCheck(consumer))
+        self._assignment: Assignment[Processor] = Assignment(topics, build, self._take_on, LogCheck(consumer))
         self._feeding = Feeding(consumer, self._assignment, timing.drain, clock)
         self._may_commit = may_commit
         self._member = GroupMembership(consumer, self._assignment, timing, clock, self._feeding.catch_up, self._allowed)
 
-    def set_events(self, events: PartitionEvents) -> None:
+    def set_events(self, events: PartitionHandler) -> None:
         """Set the handler of partition events."""
         self._member.events = events
 
@@ -56,6 +59,14 @@ class Pump:
         if self._feeding.failure is not None:
             raise self._feeding.failure
 
+    def cut(self, partition: TopicPartition, offset: int) -> None:
+        """A reader beside this one has found that the log continues at this offset. From any task of the loop."""
+        self._feeding.cut(partition, offset)
+
+    def fail(self, error: BaseException) -> None:
+        """A reader beside this one has failed."""
+        self._feeding.fail(error)
+
     def stop(self) -> None:
         """Called from any task of the loop."""
         self._assignment.is_stopping = True
@@ -65,11 +76,11 @@ class Pump:
         """All commits or none. A ledger is never ahead of what was read, so no commit is beyond the end of a log."""
         return commits if self._may_commit is None or await self._may_commit() else {}
 
-    def _take_on(self, processor: PartitionProcessor) -> None:
+    def _take_on(self, processor: Processor) -> None:
         self._feeding.add(processor)
 
     @property
-    def processors(self) -> tuple[PartitionProcessor, ...]:
+    def processors(self) -> tuple[Processor, ...]:
         return self._assignment.processors
 
     @property

@@ -18,6 +18,7 @@ from multilane.config.app import (
     RetryBackoff,
     ShovelConfig,
 )
+from multilane.config.app.consumer import DetachAfter
 from multilane.config.app.shape import keys_of, kind_of
 from multilane.config.app.units import format_duration, format_size
 
@@ -26,7 +27,10 @@ TABLES = {
     "Clusters": [
         ("", ClusterConfig), ("auth.", Auth), ("errorConfig.", ErrorConfig), ("producerConfig.", ProducerDefaults),
     ],
-    "Consumers": [("", ConsumerGroupConfig), ("retryBackoff.", RetryBackoff), ("errorBreaker.", ErrorBreaker)],
+    "Consumers": [
+        ("", ConsumerGroupConfig), ("detachAfter.", DetachAfter), ("retryBackoff.", RetryBackoff),
+        ("errorBreaker.", ErrorBreaker),
+    ],
     "Error consumers": [("", ShovelConfig)],
     "Producers": [("", ProducerTopicConfig)],
 }  # fmt: skip

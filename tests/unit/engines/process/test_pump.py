@@ -60,6 +60,32 @@ class Running:
         await self.task
 
 
+class TwoBlocks(LogConsumer):
+    """A poll may bring two blocks of a partition. After a seek, the partition brings nothing until `refetch` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refetch = asyncio.Event()
+        self.furthest: dict[TopicPartition, int] = {}  # commits while nothing is refetched
+        self._waits: set[TopicPartition] = set()
+
+    def seek(self, partition, offset, leader_epoch=None, topic_id=None):
+        super().seek(partition, offset, leader_epoch, topic_id)
+        self._waits.add(partition)
+
+    def _waiting(self, partition):
+        return super()._waiting(partition) and (partition not in self._waits or self.refetch.is_set())
+
+    async def poll(self, timeout):
+        first = await super().poll(timeout)
+        return first + [self._read(p) for p in sorted(self.positions) if p not in self.paused and self._waiting(p)]
+
+    def commit_async(self, offsets, callback):
+        super().commit_async(offsets, callback)
+        if self._waits and not self.refetch.is_set():
+            self.furthest |= {p: max(place.offset, self.furthest.get(p, 0)) for p, place in offsets.items()}
+
+
 class RunningLong(Running):
     """It commits only at its end."""
 
@@ -230,6 +256,58 @@ async def test_the_other_of_a_pair_goes_back_to_what_is_unsettled():
         gate.set()
         await until(lambda: consumer.committed_offsets == {ONE: 4, RETRY: 3})
     assert sorted(o for t, o in handled if t == "t.retry") == [0, 1, 2]
+
+
+async def test_what_lies_behind_a_gap_is_not_taken_after_a_cut():
+    """Offsets 1, 4 and 5 of the new log are read again. The block from 6 on, of the same poll, would be taken for what
+    follows 1, and a commit would skip them."""
+    gate, handled = asyncio.Event(), []
+
+    async def handler(record: Record) -> None:
+        if record.key == b"slow":
+            await gate.wait()
+        handled.append((record.offset, record.key))
+
+    consumer = TwoBlocks()
+    consumer.most = 2
+    consumer.logs = {ONE: ["a", "slow", "c", "d", "e", "f", "g", "h"]}
+    async with Running(handler, consumer):
+        consumer.assign(ONE)
+        await until(lambda: len(handled) == 7)
+        consumer.logs[ONE] = ["a", "slow", "c", "d", "E", "F", "G", "H"]
+        consumer.positions[ONE] = 4
+        rounds = consumer.polls
+        await until(lambda: consumer.polls > rounds + 50)
+        gate.set()
+        assert consumer.furthest.get(ONE, 0) <= 1
+        consumer.refetch.set()
+        await until(lambda: consumer.committed_offsets == {ONE: 8})
+    assert {(4, b"E"), (5, b"F"), (6, b"G"), (7, b"H"), (1, b"slow")} <= set(handled)
+
+
+async def test_the_other_of_a_pair_takes_nothing_behind_a_gap_either():
+    gate, handled = asyncio.Event(), []
+
+    async def handler(record: Record) -> None:
+        if record.topic == "t.retry" and record.offset < 2:
+            await gate.wait()
+        handled.append((record.topic, record.offset, record.key))
+
+    consumer = TwoBlocks()
+    consumer.logs = {ONE: ["a", "b", "c"], RETRY: ["x", "y"]}
+    async with Running(handler, consumer, pairs=True):
+        consumer.assign(ONE)
+        consumer.assign(RETRY)
+        await until(lambda: len(handled) == 3)
+        consumer.logs = {ONE: ["a", "d", "e", "f"], RETRY: ["x", "y", "z"]}
+        consumer.positions[ONE] = 1
+        rounds = consumer.polls
+        await until(lambda: consumer.polls > rounds + 50)
+        gate.set()
+        assert consumer.furthest.get(RETRY, 0) == 0
+        consumer.refetch.set()
+        await until(lambda: consumer.committed_offsets == {ONE: 4, RETRY: 3})
+    assert sorted(o for t, o, _ in handled if t == "t.retry") == [0, 1, 2]
 
 
 async def test_a_full_partition_is_paused_and_goes_on():

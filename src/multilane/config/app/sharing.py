@@ -1,0 +1,98 @@
+"""Which consumers of an app share one group member: those whose `sharing` allows it and whose sharing keys are equal.
+
+Thread: any. Reads the certificate files that a cluster names.
+
+A consumer that shares is a trigger: it gets every record of its topic, as every other trigger of that topic does.
+Without sharing, two consumers of one group and topic divide its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from typing import Final
+
+from multilane.config.app.clients import consumer_properties
+from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.app.rules import RuleFinding
+from multilane.config.consumer import parse_consumer
+from multilane.config.sharing_key import SharingKey, sharing_key
+
+OFF: Final = "off"
+CROSS_TOPIC: Final = "cross-topic"
+Pair = tuple[ConsumerGroupConfig, ClusterConfig]
+EntryFinding = tuple[str, str, RuleFinding]
+
+
+def mode_of(consumer: ConsumerGroupConfig, cluster: ClusterConfig) -> str | None:
+    """As written for the consumer, else for its cluster; None if neither says."""
+    return consumer.sharing or cluster.sharing
+
+
+def shares(consumer: ConsumerGroupConfig, cluster: ClusterConfig) -> bool:
+    return mode_of(consumer, cluster) not in (None, OFF)
+
+
+def key_of_trigger(consumer: ConsumerGroupConfig, cluster: ClusterConfig) -> SharingKey:
+    topic = None if mode_of(consumer, cluster) == CROSS_TOPIC else consumer.topic
+    return sharing_key(parse_consumer(consumer_properties(consumer, cluster)), topic)
+
+
+def units(consumers: Iterable[Pair]) -> list[tuple[str, ...]]:
+    """The consumers that share a member, by name, in the order of the configuration. A consumer that does not share is
+    in none of them."""
+    found: dict[SharingKey, list[str]] = {}
+    for consumer, cluster in consumers:
+        if shares(consumer, cluster):
+            found.setdefault(key_of_trigger(consumer, cluster), []).append(consumer.name)
+    return [tuple(names) for names in found.values()]
+
+
+def side_by_side(consumers: Iterable[Pair]) -> frozenset[str]:
+    """Consumers whose topic may be read by another one of their group: all that share, and those that say `off`."""
+    return frozenset(consumer.name for consumer, cluster in consumers if mode_of(consumer, cluster) is not None)
+
+
+def of_conflicts(consumers: Iterable[Pair]) -> Iterator[EntryFinding]:
+    """Consumers of one group and topic that would divide its partitions although they say that they share, and triggers
+    that would handle each other's retries."""
+    for (first, first_cluster), (second, second_cluster) in combinations(list(consumers), 2):
+        modes = mode_of(first, first_cluster), mode_of(second, second_cluster)
+        if first.group_id != second.group_id or None in modes or not _is_one_cluster(first_cluster, second_cluster):
+            continue
+        if first.topic == second.topic and set(modes) != {OFF}:
+            yield from _apart(first, second, modes, key_of_trigger(first, first_cluster), (second, second_cluster))
+        if first.retry is not None and first.retry == second.retry and OFF not in modes:
+            what = f"consumers.{first.name} shares its records and has the same retry topic: both would handle a retry"
+            yield "consumers", second.name, RuleFinding(("retry",), what, "give each its own retry topic")
+
+
+def _apart(
+    first: ConsumerGroupConfig,
+    second: ConsumerGroupConfig,
+    modes: tuple[str | None, str | None],
+    key: SharingKey,
+    other: Pair,
+) -> Iterator[EntryFinding]:
+    if modes[0] != modes[1]:
+        what = (
+            f"consumers.{first.name} reads the same topic and group with sharing {modes[0]}: each would get only some"
+        )
+        yield "consumers", second.name, RuleFinding(("sharing",), what, "write the same mode for both")
+        return
+    differences = key.differences(key_of_trigger(*other))
+    if differences:
+        what = f"it cannot share with consumers.{first.name}: their {' and '.join(differences)} differ"
+        fix = "make them equal, or give each its own groupId"
+        yield "consumers", second.name, RuleFinding(("sharing",), what, fix)
+
+
+def _is_one_cluster(one: ClusterConfig, other: ClusterConfig) -> bool:
+    return one.name == other.name or bool({b.casefold() for b in one.brokers} & {b.casefold() for b in other.brokers})
+
+
+def with_clusters(consumers: Iterable[ConsumerGroupConfig], clusters: Mapping[str, ClusterConfig]) -> list[Pair]:
+    """Each with its cluster, by the cluster's casefolded name; those without one are left out."""
+    folded = {name.casefold(): cluster for name, cluster in clusters.items()}
+    return [(c, folded[c.cluster.casefold()]) for c in consumers if c.cluster.casefold() in folded]

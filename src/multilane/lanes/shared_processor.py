@@ -1,0 +1,243 @@
+"""Gives the blocks of one partition to the processors of several triggers.
+
+Thread: loop; one owner.
+
+Every trigger gets the same columns, from its own position on. A trigger that cannot keep up is detached: the shared
+read no longer feeds it, and a reader of its own does, until it has caught up. So a full trigger never pauses the
+partition for the others. Owns who is attached. Commits the lowest position of all triggers; see `commit.joint`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from multilane.clock import Clock
+from multilane.commit.joint import is_over, joint, missed
+from multilane.commit.ledger import CommitPoint
+from multilane.commit.trigger_positions import Position
+from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.logs import logger
+from multilane.types import TopicPartition
+from multilane.wire.records.block import Block
+
+log = logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DetachLimits:
+    """How far a trigger may fall behind the shared read of a partition before it reads on its own."""
+
+    records: int
+    seconds: float
+    bytes: int
+
+
+class DetachedReads(Protocol):
+    """Reads partitions for one trigger alone."""
+
+    def begin(self, shared: SharedProcessor, trigger: Trigger) -> None: ...
+
+    def end(self, shared: SharedProcessor) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Trigger:
+    """One trigger of a partition. `full_since` is when it last wanted no more blocks; None while it wants some."""
+
+    name: str
+    processor: PartitionProcessor
+    limits: DetachLimits
+    reads: DetachedReads
+    leader_epoch: int  # of the last record that it got
+    is_detached: bool = False
+    full_since: float | None = None
+
+
+class SharedProcessor:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        triggers: list[Trigger],
+        start: CommitPoint,
+        absent: Mapping[str, Position],
+        clock: Clock,
+        absent_after: float,
+    ) -> None:
+        """`start` is the group's own position. Triggers that begin below it read on their own until they reach it."""
+        self.partition = partition
+        self.triggers = {trigger.name: trigger for trigger in triggers}
+        self._start = start
+        self._absent = missed(absent, clock.wall())
+        self._absent_after = absent_after
+        self._given_up = {n for n, p in self._absent.items() if is_over(p, clock.wall(), absent_after)}
+        self._clock = clock
+        self._owners = {p: t for t in triggers for p in t.processor.partitions if p != partition}
+        ahead = [t.processor.end(partition) for t in triggers]
+        self._end = min((end for end in ahead if end >= start.offset), default=start.offset)
+        self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
+        self._on_hungry: Callable[[], object] = lambda: None
+
+    def __str__(self) -> str:
+        return str(self.partition)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset((self.partition, *self._owners))
+
+    @property
+    def settled(self) -> int:
+        """How many records were settled, those of several triggers several times."""
+        return sum(trigger.processor.settled for trigger in self.triggers.values())
+
+    def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
+        self._on_hungry = on_hungry
+        for trigger in self.triggers.values():
+            trigger.processor.listen(partial(self._note_hungry, trigger), on_failure)
+            if trigger.processor.end(self.partition) < self._end:
+                self._detach(trigger, "it begins below the group's position")
+
+    def _note_hungry(self, trigger: Trigger) -> None:
+        if trigger.is_detached:
+            trigger.reads.wake()
+        self._on_hungry()
+
+    # --- feeding -----------------------------------------------------------------------------------------------------
+
+    def accept(self, block: Block) -> None:
+        partition = TopicPartition(block.topic, block.partition)
+        owner = self._owners.get(partition)
+        if owner is not None:
+            owner.processor.accept(block)
+            return
+        self._end = block.next_offset
+        for trigger in self.triggers.values():
+            if not trigger.is_detached:
+                self.give(trigger, block)
+
+    def give(self, trigger: Trigger, block: Block) -> None:
+        """The records of this block that the trigger does not have yet."""
+        end = trigger.processor.end(self.partition)
+        if block.first_offset < end:
+            block = block.slice(int(block.offsets.searchsorted(end)))
+        if len(block) and block.next_offset > end:
+            trigger.processor.accept(block)
+            trigger.leader_epoch = block.leader_epoch
+
+    def feed(self) -> None:
+        for trigger in self.triggers.values():
+            trigger.processor.feed()
+        self._detach_slow()
+
+    def end(self, partition: TopicPartition) -> int:
+        owner = self._owners.get(partition)
+        return self._end if owner is None else owner.processor.end(partition)
+
+    def wants_blocks(self, partition: TopicPartition) -> bool:
+        owner = self._owners.get(partition)
+        if owner is not None:
+            return owner.processor.wants_blocks(partition)
+        return any(t.processor.wants_blocks(partition) for t in self.triggers.values() if not t.is_detached)
+
+    def copy_out(self, partition: TopicPartition) -> None:
+        owner = self._owners.get(partition)
+        for trigger in self.triggers.values() if owner is None else (owner,):
+            trigger.processor.copy_out(partition)
+
+    def is_idle(self, partition: TopicPartition) -> bool:
+        owner = self._owners.get(partition)
+        if owner is not None:
+            return owner.processor.is_idle(partition)
+        return all(not t.is_detached and t.processor.is_idle(partition) for t in self.triggers.values())
+
+    def pass_to(self, partition: TopicPartition, position: int, leader_epoch: int) -> None:
+        owner = self._owners.get(partition)
+        for trigger in self.triggers.values() if owner is None else (owner,):
+            trigger.processor.pass_to(partition, position, leader_epoch)
+        if owner is None:
+            self._end = max(self._end, position)
+
+    # --- detached triggers -------------------------------------------------------------------------------------------
+
+    def _detach_slow(self) -> None:
+        """Only while others want more: when nobody does, the partition is paused, and nobody waits for the slow one."""
+        now = self._clock.monotonic()
+        attached = [trigger for trigger in self.triggers.values() if not trigger.is_detached]
+        slow = []
+        for trigger in attached:
+            if trigger.processor.wants_blocks(self.partition):
+                trigger.full_since = None
+            else:
+                trigger.full_since = now if trigger.full_since is None else trigger.full_since
+                slow.append(trigger)
+        if len(slow) == len(attached):
+            return
+        for trigger in slow:
+            why = self._too_far_behind(trigger, now)
+            if why:
+                self._detach(trigger, why)
+
+    def _too_far_behind(self, trigger: Trigger, now: float) -> str:
+        limits, intake = trigger.limits, trigger.processor.queue.intakes[self.partition]
+        if intake.waiting_rows > limits.records:
+            return f"more than {limits.records} records wait for it"
+        if intake.waiting_bytes > limits.bytes:
+            return f"more than {limits.bytes} bytes wait for it"
+        if trigger.full_since is not None and now - trigger.full_since > limits.seconds:
+            return f"it has not kept up for {limits.seconds:g} s"
+        return ""
+
+    def _detach(self, trigger: Trigger, why: str) -> None:
+        trigger.is_detached, trigger.full_since = True, None
+        trigger.processor.copy_out(self.partition)
+        log.info("%s: %s reads on its own from offset %d: %s", self, trigger.name, self._next_of(trigger), why)
+        trigger.reads.begin(self, trigger)
+
+    def _next_of(self, trigger: Trigger) -> int:
+        return trigger.processor.end(self.partition)
+
+    def catches_up(self, trigger: Trigger, position: int) -> bool:
+        """A detached trigger was read up to here. If that is where the shared read is, it is attached again."""
+        if position < self._end:
+            return False
+        trigger.is_detached = False
+        log.info("%s: %s has caught up at offset %d and shares the read again", self, trigger.name, position)
+        self._on_hungry()
+        return True
+
+    # --- results -----------------------------------------------------------------------------------------------------
+
+    def commit_point(self, partition: TopicPartition) -> CommitPoint:
+        owner = self._owners.get(partition)
+        if owner is not None:
+            return owner.processor.commit_point(partition)
+        points = {name: trigger.processor.commit_point(partition) for name, trigger in self.triggers.items()}
+        point = joint(points, self._absent, self._start, self._clock.wall(), self._absent_after)
+        self._start = CommitPoint(point.offset, point.leader_epoch, (), point.end_epoch)
+        self._report_given_up()
+        return point
+
+    def _report_given_up(self) -> None:
+        now = self._clock.wall()
+        over = {name for name, position in self._absent.items() if is_over(position, now, self._absent_after)}
+        for name in sorted(over - self._given_up):
+            log.warning(
+                "%s: trigger %s has been absent for %g s (absentAfter): commits no longer wait for it at offset %d",
+                *(self, name, self._absent_after, self._absent[name].offset),
+            )
+        self._given_up |= over
+
+    @property
+    def absent(self) -> Mapping[str, Position]:
+        """Triggers that the commit names and that are not here."""
+        return self._absent
+
+    async def drain(self, deadline: float) -> object:
+        for trigger in self.triggers.values():
+            trigger.reads.end(self)
+        return await asyncio.gather(*(trigger.processor.drain(deadline) for trigger in self.triggers.values()))

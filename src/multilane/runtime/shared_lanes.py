@@ -1,0 +1,235 @@
+"""The lanes of several triggers that share one group member, in the form that a group's engine expects of one.
+
+Thread: loop.
+
+A trigger is a consumer of the configuration with its listener. Each keeps its own lane factory, and with it its lanes,
+retries, errors, breaker and audit; what they share is the member, its position and its commits. A partition of a shared
+topic gets a shared processor, one of a retry topic that is not paired a processor of the trigger that it belongs to.
+Owns the readers of detached triggers, from `open` to `close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from multilane.client.async_consumer import AsyncConsumer
+from multilane.clock import Clock
+from multilane.commit import completion_map
+from multilane.commit.ledger import CommitPoint
+from multilane.config.app import sharing
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.app.model import AppConfig
+from multilane.errors import ConfigError
+from multilane.lanes.assignment import ReadTopics, Start
+from multilane.lanes.detached_reader import DetachedReader
+from multilane.lanes.partition_events import PartitionHandler
+from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.lanes.shared_processor import DetachLimits, SharedProcessor, Trigger
+from multilane.logs import logger
+from multilane.metrics.observer import Observer
+from multilane.runtime.group_lanes import GroupLanes
+from multilane.runtime.lane_factory import LaneFactory
+from multilane.runtime.shared_properties import merged
+from multilane.types import NO_EPOCH, TopicPartition
+
+log = logger(__name__)
+
+_DETACHED_BUFFER: Final = 8 * 1024 * 1024  # bytes: there may be as many readers as triggers
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSettings:
+    name: str
+    group_id: str
+    commit_interval: float
+    rebalance_timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSource:
+    keeps_order: bool
+    topics: ReadTopics
+    member_properties: Mapping[str, object]
+
+
+class SharedLanes:
+    """Make it inside the running loop."""
+
+    def __init__(self, factories: Sequence[LaneFactory], clock: Clock) -> None:
+        self._factories = {factory.config.name: factory for factory in factories}
+        configs = [factory.config for factory in factories]
+        _check_names(list(self._factories))
+        self.config = SharedSettings(
+            " + ".join(self._factories),
+            configs[0].group_id,
+            min(config.commit_interval for config in configs),
+            max(config.rebalance_timeout for config in configs),
+        )
+        properties, differences = merged({name: f.source.member_properties for name, f in self._factories.items()})
+        for difference in differences:
+            log.warning("%s share a consumer: %s", self.config.name, difference)
+        self.source = SharedSource(any(f.source.keeps_order for f in factories), topics_of(factories), properties)
+        self._clock = clock
+        self._absent_after = max(config.absent_after for config in configs)
+        self._readers: dict[str, DetachedReader] = {}
+        self._consumer: AsyncConsumer | None = None
+        self._observer: Observer | None = None
+        self._reported: set[str] = set()  # absent and new triggers that were logged
+        self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
+        self.on_failure: Callable[[BaseException], object] = lambda error: None
+
+    @property
+    def consumers(self) -> Mapping[str, LaneFactory]:
+        return self._factories
+
+    def bind_to(self, consumer: AsyncConsumer, observer: Observer) -> PartitionHandler:
+        self._consumer, self._observer = consumer, observer
+        return _EventsOfAll([(f.source.topics.names, f.bind_to(consumer, observer)) for f in self._factories.values()])
+
+    async def open(self) -> None:
+        for factory in self._factories.values():
+            await factory.open()
+
+    async def close(self) -> None:
+        for reader in self._readers.values():
+            await reader.close()
+        for factory in self._factories.values():
+            await factory.close()
+
+    async def try_write_audit(self) -> bool:
+        """Each writes, also if another one cannot."""
+        return all([await factory.try_write_audit() for factory in self._factories.values()])
+
+    def on_resume(self) -> None:
+        for factory in self._factories.values():
+            factory.on_resume()
+
+    # --- processors --------------------------------------------------------------------------------------------------
+
+    async def build(self, starts: Mapping[TopicPartition, Start]) -> PartitionProcessor | SharedProcessor:
+        shared = [p for p in starts if any(f.config.topic == p.topic for f in self._factories.values())]
+        if not shared:
+            [partition] = starts
+            [owner] = [f for f in self._factories.values() if f.config.retry == partition.topic]
+            return await owner.build(starts)
+        [partition] = shared
+        start = starts[partition]
+        here = [f for f in self._factories.values() if f.config.topic == partition.topic]
+        self._report(partition, start, [factory.config.name for factory in here])
+        triggers = []
+        for factory in here:
+            own = {p: s for p, s in starts.items() if p.topic == factory.config.retry and factory.source.keeps_order}
+            begin = start_of_trigger(start, factory.config.name)
+            processor = await factory.build({**own, partition: begin})
+            triggers.append(self._trigger(factory.config, processor, begin))
+        names = {trigger.name for trigger in triggers}
+        processor_of_all = SharedProcessor(
+            partition,
+            triggers,
+            CommitPoint(start.offset, start.leader_epoch, (), start.end_epoch),
+            {name: position for name, position in start.positions.items() if name not in names},
+            self._clock,
+            self._absent_after,
+        )
+        processor_of_all.on_cut = self.on_cut
+        if self._consumer is not None and processor_of_all.end(partition) > start.offset >= 0:
+            self._consumer.seek(partition, processor_of_all.end(partition))  # nobody here needs what is below
+        return processor_of_all
+
+    def _trigger(self, config: ConsumerGroupConfig, processor: PartitionProcessor, start: Start) -> Trigger:
+        limits = DetachLimits(config.detach_after.records, config.detach_after.time, config.detach_after.bytes)
+        return Trigger(config.name, processor, limits, self._reader(config.name), start.leader_epoch)
+
+    def _reader(self, name: str) -> DetachedReader:
+        reader = self._readers.get(name)
+        if reader is None:
+            factory = self._factories[name]
+            properties = factory.source.reader_properties | {
+                "auto.offset.reset": "earliest",
+                "fetch.buffer.bytes": _DETACHED_BUFFER,
+            }
+            reader = DetachedReader(
+                name,
+                lambda: AsyncConsumer(properties, clock=self._clock, observer=self._observer),
+                self.on_failure,
+            )
+            self._readers[name] = reader
+        return reader
+
+    def _report(self, partition: TopicPartition, start: Start, here: Sequence[str]) -> None:
+        """Once for each trigger, not for each partition."""
+        if not start.positions:
+            return
+        for name in sorted(start.positions.keys() - set(here) - self._reported):
+            self._reported.add(name)
+            log.warning(
+                "%s: the commits of group %s name trigger %s, which this app does not have. They wait for it up to "
+                "%g s (absentAfter), then go on; its position stays named. If it has another name now, carry its "
+                "position over: multilane triggers rename %s %s NEW_NAME",
+                *(partition, self.config.group_id, name, self._absent_after, self.config.group_id, name),
+            )
+        for name in sorted(set(here) - start.positions.keys() - self._reported):
+            self._reported.add(name)
+            log.info("%s: trigger %s is new: it begins at the group's position, %d", partition, name, start.offset)
+
+
+def grouped(factories: Mapping[str, LaneFactory], config: AppConfig, clock: Clock) -> list[GroupLanes]:
+    """The lanes of each group member: those of a consumer, or of the triggers that share it."""
+    units = sharing.units(sharing.with_clusters((f.config for f in factories.values()), config.clusters))
+    together = {name for unit in units for name in unit}
+    shared = [SharedLanes([factories[name] for name in unit], clock) for unit in units]
+    return [*shared, *(factory for name, factory in factories.items() if name not in together)]
+
+
+def start_of_trigger(start: Start, name: str) -> Start:
+    """Where a trigger begins: at its named position; a new one at the group's. Without named positions, nobody knows
+    whose the runs are, so nobody skips them."""
+    position = start.positions.get(name)
+    if position is None:
+        return start._replace(runs=(), end_epoch=NO_EPOCH, positions={})
+    epoch = start.leader_epoch if position.offset == start.offset else NO_EPOCH
+    return start._replace(offset=position.offset, runs=position.runs, leader_epoch=epoch, positions={})
+
+
+def topics_of(factories: Sequence[LaneFactory]) -> ReadTopics:
+    """Retry topics first. A topic and the retry topics that are paired with it are read together."""
+    topics = dict.fromkeys(factory.config.topic for factory in factories)
+    retries = dict.fromkeys(factory.config.retry for factory in factories if factory.config.retry is not None)
+    together = []
+    for topic in topics:
+        paired = [f.config.retry for f in factories if f.config.topic == topic and f.source.keeps_order]
+        if paired:
+            together.append((*(retry for retry in paired if retry is not None), topic))
+    return ReadTopics((*retries, *topics), tuple(together), frozenset(retries))
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not completion_map.fits(names):
+        fitting = next(n for n in range(len(names) - 1, -1, -1) if completion_map.fits(names[:n]))
+        raise ConfigError(
+            f"{len(names)} triggers share a consumer, but the positions of {fitting} fit into a commit: set sharing: "
+            "off for the others, or give some of them another group"
+        )
+
+
+class _EventsOfAll:
+    """Each trigger hears of the partitions of its topics."""
+
+    def __init__(self, handlers: Sequence[tuple[Sequence[str], PartitionHandler]]) -> None:
+        self._handlers = handlers
+
+    async def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        await self._each(partitions, lambda handler, own: handler.assigned(own))
+
+    async def revoked(self, partitions: frozenset[TopicPartition], *, is_lost: bool = False) -> None:
+        await self._each(partitions, lambda handler, own: handler.revoked(own, is_lost=is_lost))
+
+    async def _each(
+        self,
+        partitions: frozenset[TopicPartition],
+        call: Callable[[PartitionHandler, frozenset[TopicPartition]], Awaitable[None]],
+    ) -> None:
+        for topics, handler in self._handlers:
+            await call(handler, frozenset(p for p in partitions if p.topic in topics))
