@@ -54,6 +54,10 @@ class Name(NamedTuple):
         """Whether it is the same partition of a topic that was recreated."""
         return self[:4] == other[:4] and "" not in (self.log, other.log) and self.log != other.log
 
+    def may_be(self, other: Name) -> bool:
+        """Whether it is the same partition, as far as is known: older versions did not write the log."""
+        return self[:4] == other[:4] and not self.is_of_another_log(other)
+
 
 class Words(Protocol):
     """Eight-byte numbers in the mapped file, or a list instead."""

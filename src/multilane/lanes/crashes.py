@@ -49,11 +49,12 @@ class Suspicion:
 
 
 def suspicion(crashes: Iterable[Crash], name: Name, limit: int) -> Suspicion:
-    """A record that was in flight at `limit` crashes, alone at one of them, is not handled again. 0: no limit."""
+    """A record that was in flight at `limit` crashes, alone at one of them, is not handled again. 0: no limit. Calls of
+    an unknown log raise suspicion only: if the topic was recreated, another record has their offset now."""
     if limit <= 0:
         return Suspicion()
     known = list(crashes)
-    ranges = [(call.first, call.last) for crash in known for call in crash.calls if call.name == name]
+    ranges = [(call.first, call.last) for crash in known for call in crash.calls if name.may_be(call.name)]
     lonely = {call.first for crash in known if (call := crash.alone) is not None and call.name == name}
     times = {offset: sum(first <= offset <= last for first, last in ranges) for offset in lonely}
     convicted = {offset: many for offset, many in times.items() if many >= limit}

@@ -65,7 +65,7 @@ class CrashWatch:
         def is_settled(call: OpenCall) -> bool:
             if any(name.is_of_another_log(call.name) for name in names):
                 return True  # its record no longer exists
-            intake = names.get(call.name)
+            intake = next((intake for name, intake in names.items() if name.may_be(call.name)), None)
             return intake is not None and _is_within(call, intakes[intake])
 
         crashes = await asyncio.to_thread(crashes_in, self._directory, is_settled, self._clock.wall())

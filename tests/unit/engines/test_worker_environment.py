@@ -126,6 +126,6 @@ def test_a_home_that_is_not_there_changes_nothing(tmp_path):
 
 
 def test_a_task_without_its_driver_fails():
-    plan = MemberTaskPlan(0, "f:g", "t", ".", "INFO", ("127.0.0.1", 1), token="t")
+    plan = MemberTaskPlan("f:g", "t", ".", "INFO", ("127.0.0.1", 1), token="t", number=0)
     with pytest.raises(ChannelLost, match="the driver does not answer"):
         list(serve(plan, iter([])))

@@ -232,6 +232,13 @@ def test_other_partitions_do_not_count_and_zero_turns_it_off():
     assert suspicion([crash((1, 1))] * 5, NAME, 0) == Suspicion()
 
 
+def test_crashes_of_an_unknown_log_raise_suspicion_and_convict_only_with_one_of_the_known_log():
+    known = Name(*NAME[:4], uuid4().hex)
+    before = [crash((4, 4))] * 5
+    assert suspicion(before, known, 3) == Suspicion(((4, 4),))
+    assert suspicion([*before, crash((4, 4), name=known)], known, 3) == Suspicion((), {4: 6})
+
+
 # --- lanes -----------------------------------------------------------------------------------------------------------
 
 

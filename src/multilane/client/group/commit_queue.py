@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from multilane.client.futures import fulfil, refuse
+from multilane.client.group.coordinator_requests import timeout_cause
 from multilane.client.net.requests import NEVER
 from multilane.errors import MultilaneError, OperationTimeout
 from multilane.types import OffsetAndMetadata, TopicPartition
@@ -89,7 +90,7 @@ class CommitQueue:
             return
         for commit in [c for c in self._commits if now >= c.deadline]:
             self._commits.remove(commit)
-            cause = commit.last_error or coordinator_error() or "the coordinator is unknown or does not answer"
+            cause = timeout_cause(commit.last_error, coordinator_error)
             text = f"group {self._group}: {some(sorted(commit.open))}: the commit timed out: {cause}"
             for partition in list(commit.open):
                 commit.refuse(partition, OperationTimeout(text))

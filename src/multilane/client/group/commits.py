@@ -13,8 +13,7 @@ committed even if they have come back since: their owner in the meantime may hav
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +22,8 @@ from uuid import UUID
 from multilane.client.futures import refuse
 from multilane.client.group.commit_answers import OLD_GENERATION, Effect, judge
 from multilane.client.group.commit_queue import Commit, CommitQueue, Offsets, some
-from multilane.client.net.request_state import RequestBackoff, RequestState
+from multilane.client.group.coordinator_requests import CoordinatorRequests, OffsetsBatch, topic_ids
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
 from multilane.errors import CommitRefused, MultilaneError, TooManyCommits
 from multilane.logs import logger
@@ -33,7 +33,6 @@ from multilane.wire.compose_offsets import (
     COMMIT_OF_EPOCH_AT_LEAST,
     COMMIT_OF_INSTANCE_AT_LEAST,
     OFFSET_COMMIT_AT_LEAST,
-    OFFSETS_BY_NAME_AT_MOST,
     Committer,
     commit_codes,
     offset_commit_request,
@@ -81,14 +80,10 @@ class CommitListeners:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _CommitBatch:
-    """The request in flight."""
-
+class _CommitBatch(OffsetsBatch):
     offsets: Offsets
     commits: tuple[Commit, ...]
     identity: Identity | None
-    ids: Mapping[str, UUID]
-    node: NodeId
 
 
 class CommitManager:
@@ -96,10 +91,9 @@ class CommitManager:
         self, group: str, coordinators: Coordinators, policy: CommitPolicy, listeners: CommitListeners
     ) -> None:
         self._group = group
-        self._coordinators = coordinators
         self._policy = policy
         self._listeners = listeners
-        self._state = RequestState(policy.backoff)
+        self._requests = CoordinatorRequests(group, coordinators, policy.backoff, listeners.refresh, "a commit failed")
         self._queue = CommitQueue(group)
         self._in_flight: _CommitBatch | None = None
         self._stale: Identity | None = None  # the coordinator knows a newer epoch of this member
@@ -130,8 +124,7 @@ class CommitManager:
 
     def _ids_of(self, offsets: Offsets) -> tuple[dict[str, UUID], list[TopicPartition]]:
         """The ids of the topics, and the partitions whose offsets belong to another topic of the same name."""
-        cluster = self._listeners.cluster()
-        ids = {tp.topic: id_ for tp in offsets if (id_ := cluster.topic_id(tp.topic)) is not None}
+        ids = topic_ids(self._listeners.cluster(), offsets)
         stale = []
         for partition, offset in offsets.items():
             if offset.topic_id is not None and ids.setdefault(partition.topic, offset.topic_id) != offset.topic_id:
@@ -156,13 +149,8 @@ class CommitManager:
         self._queue.expire(now, self._listeners.coordinator_error)
         if not self._queue:
             return NOTHING
-        patience = max(0.0, self._queue.next_deadline - now)
-        if not self._state.may_send(now):
-            return Poll(wait=min(patience, self._state.wait(now)))
-        node = self._coordinators.of(self._group)
-        if node is None or (self._stale is not None and self._stale == self._listeners.identity()):
-            return Poll(wait=patience)
-        return Poll((self._request(self._batch(node)),), patience)
+        is_stale = self._stale is not None and self._stale == self._listeners.identity()
+        return self._requests.poll(now, self._queue.next_deadline, self._request, is_held=is_stale)
 
     # --- what may be sent --------------------------------------------------------------------------------------------
 
@@ -231,11 +219,10 @@ class CommitManager:
         commits = self._queue.open_commits()
         identity = None if self._listeners.owned() is None else self._listeners.identity()
         ids = {topic: id_ for commit in commits for topic, id_ in commit.ids.items()}
-        return _CommitBatch(self._queue.latest_offsets(commits), commits, identity, ids, node)
+        return _CommitBatch(node, ids, self._queue.latest_offsets(commits), commits, identity)
 
-    def _request(self, batch: _CommitBatch) -> UnsentRequest:
-        self._state.sent()
-        self._in_flight = batch
+    def _request(self, node: NodeId) -> UnsentRequest:
+        self._in_flight = batch = self._batch(node)
         who = batch.identity
         committer = Committer(self._group)
         at_least = OFFSET_COMMIT_AT_LEAST
@@ -252,14 +239,14 @@ class CommitManager:
             on_failure=lambda error, now: self._on_failure(batch, error, now),
             node=batch.node,
             at_least=at_least,
-            at_most=None if all(tp.topic in batch.ids for tp in batch.offsets) else OFFSETS_BY_NAME_AT_MOST,
+            at_most=batch.at_most(batch.offsets),
         )
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _on_response(self, batch: _CommitBatch, response: Any, now: float) -> None:
         self._in_flight = None
-        codes = commit_codes(response, batch.offsets, {id_: topic for topic, id_ in batch.ids.items()})
+        codes = commit_codes(response, batch.offsets, batch.topics)
         verdicts = {tp: self._verdict(batch, tp, codes.get(tp)) for tp in batch.offsets}
         for commit in batch.commits:
             for partition in list(commit.open):
@@ -294,28 +281,15 @@ class CommitManager:
         """Applies the effects of an answer to the next request."""
         effects = {effect for effect, _ in verdicts}
         if Effect.MOVED in effects:
-            self._coordinators.forget(self._group, batch.node)
+            self._requests.moved(batch)
         if Effect.MISSING in effects:
             self._listeners.refresh()
         self._stale = batch.identity if Effect.STALE in effects else None
-        passing = [error for effect, error in verdicts if effect in _RETRIED]
-        if passing:
-            self._failed(passing[0], now)
-        else:
-            self._state.succeeded()
-
-    def _failed(self, error: MultilaneError | None, now: float) -> None:
-        level = logging.WARNING if self._state.failures == 0 else logging.DEBUG  # one warning per outage
-        log.log(level, "group %s: a commit failed: %s", self._group, error)
-        self._state.failed(now)
+        self._requests.answered([error for effect, error in verdicts if effect in _RETRIED], now)
 
     def _on_failure(self, batch: _CommitBatch, error: MultilaneError, now: float) -> None:
         self._in_flight = None
-        self._failed(error, now)
-        if error.retriable:
-            self._coordinators.forget(self._group, batch.node)
-        if error.refresh_metadata:
-            self._listeners.refresh()
+        self._requests.unanswered(batch, error, now)
         verdict = (Effect.RETRY if error.retriable else Effect.REFUSED, error)
         for commit in batch.commits:
             for partition in list(commit.open):

@@ -12,16 +12,20 @@ without end. A final refusal is reported as an error.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from uuid import UUID
 
 from multilane.client.futures import fulfil, refuse
 from multilane.client.group.commit_queue import some
-from multilane.client.net.request_state import RequestBackoff, RequestState
+from multilane.client.group.coordinator_requests import (
+    CoordinatorRequests,
+    OffsetsBatch,
+    timeout_cause,
+    topic_ids,
+)
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
 from multilane.errors import (
     AuthenticationError,
@@ -34,11 +38,9 @@ from multilane.errors import (
     WireError,
     broker_error,
 )
-from multilane.logs import logger
 from multilane.types import NodeId, OffsetAndMetadata, TopicPartition
 from multilane.wire.compose_offsets import (
     COMMITTED_AT_LEAST,
-    OFFSETS_BY_NAME_AT_MOST,
     CommittedAnswer,
     Committer,
     committed_answers,
@@ -49,8 +51,6 @@ from multilane.wire.messages import ApiKey
 if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
     from multilane.client.group.membership import Coordinators, Identity
-
-log = logger(__name__)
 
 _COORDINATOR_MOVED: Final = frozenset({15, 16})
 # Not retriable in general, but a reader only has to wait: its membership learns of the problem by heartbeat.
@@ -124,13 +124,11 @@ class _Beginning:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _FetchBatch:
-    """The request in flight: which callers want which partitions."""
+class _FetchBatch(OffsetsBatch):
+    """Which callers want which partitions."""
 
     wanted: tuple[_OffsetsWanted, ...]
     partitions: tuple[TopicPartition, ...]
-    ids: Mapping[str, UUID]
-    node: NodeId
 
 
 class CommittedManager:
@@ -138,11 +136,10 @@ class CommittedManager:
         self, group: str, coordinators: Coordinators, backoff: RequestBackoff, listeners: CommittedListeners
     ) -> None:
         self._group = group
-        self._coordinators = coordinators
         self._listeners = listeners
-        self._state = RequestState(backoff)
+        what = "reading committed offsets failed, retrying"
+        self._requests = CoordinatorRequests(group, coordinators, backoff, listeners.refresh, what)
         self._wanted: list[_OffsetsWanted] = []
-        self._last_error: MultilaneError | None = None
 
     def committed(self, partitions: Collection[TopicPartition], deadline: float, future: Future[Committed]) -> None:
         question = _CommittedQuestion(set(partitions), deadline, future)
@@ -185,31 +182,23 @@ class CommittedManager:
 
     @property
     def is_idle(self) -> bool:
-        return not self._wanted and not self._state.in_flight
+        return not self._wanted and not self._requests.in_flight
 
     def poll(self, now: float) -> Poll:
         if self._wanted:
             self._expire(now)
         if not self._wanted:
             return NOTHING
-        patience = max(0.0, min(wanted.deadline for wanted in self._wanted) - now)
-        if not self._state.may_send(now):
-            return Poll(wait=min(patience, self._state.wait(now)))
-        node = self._coordinators.of(self._group)
-        if node is None:
-            return Poll(wait=patience)
-        return Poll((self._request(self._batch(node)),), patience)
+        return self._requests.poll(now, min(wanted.deadline for wanted in self._wanted), self._request)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _batch(self, node: NodeId) -> _FetchBatch:
         partitions = tuple(sorted(set().union(*(wanted.open for wanted in self._wanted))))
-        cluster = self._listeners.cluster()
-        ids = {tp.topic: id_ for tp in partitions if (id_ := cluster.topic_id(tp.topic)) is not None}
-        return _FetchBatch(tuple(self._wanted), partitions, ids, node)
+        return _FetchBatch(node, topic_ids(self._listeners.cluster(), partitions), tuple(self._wanted), partitions)
 
-    def _request(self, batch: _FetchBatch) -> UnsentRequest:
-        self._state.sent()
+    def _request(self, node: NodeId) -> UnsentRequest:
+        batch = self._batch(node)
         identity = self._listeners.identity()
         reader = Committer(self._group)
         if identity is not None and identity.protocol == "consumer":
@@ -221,14 +210,13 @@ class CommittedManager:
             on_failure=lambda error, now: self._on_failure(batch, error, now),
             node=batch.node,
             at_least=COMMITTED_AT_LEAST,
-            at_most=None if all(tp.topic in batch.ids for tp in batch.partitions) else OFFSETS_BY_NAME_AT_MOST,
+            at_most=batch.at_most(batch.partitions),
         )
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _on_response(self, batch: _FetchBatch, response: Any, now: float) -> None:
-        names = {id_: topic for topic, id_ in batch.ids.items()}
-        answer = committed_answers(response, self._group, batch.partitions, names)
+        answer = committed_answers(response, self._group, batch.partitions, batch.topics)
         if answer is None:
             self._on_failure(batch, WireError(f"the answer to OffsetFetch lacks group {self._group}"), now)
             return
@@ -246,26 +234,13 @@ class CommittedManager:
     def _settle_state(self, batch: _FetchBatch, errors: Collection[MultilaneError], now: float) -> None:
         passing = [e for e in errors if _passes(e)]
         if any(isinstance(e, BrokerError) and e.code in _COORDINATOR_MOVED for e in passing):
-            self._coordinators.forget(self._group, batch.node)
+            self._requests.moved(batch)
         if any(e.refresh_metadata for e in passing):
             self._listeners.refresh()
-        if passing:
-            self._failed(passing[0], now)
-        else:
-            self._state.succeeded()
-
-    def _failed(self, error: MultilaneError, now: float) -> None:
-        self._last_error = error
-        level = logging.WARNING if self._state.failures == 0 else logging.DEBUG
-        log.log(level, "group %s: reading committed offsets failed, retrying: %s", self._group, error)
-        self._state.failed(now)
+        self._requests.answered(passing, now)
 
     def _on_failure(self, batch: _FetchBatch, error: MultilaneError, now: float) -> None:
-        self._failed(error, now)
-        if error.retriable:
-            self._coordinators.forget(self._group, batch.node)
-        if error.refresh_metadata:
-            self._listeners.refresh()
+        self._requests.unanswered(batch, error, now)
         if error.retriable:
             return
         if isinstance(error, AuthenticationError):
@@ -296,8 +271,7 @@ class CommittedManager:
 
     def _expire(self, now: float) -> None:
         for wanted in [w for w in self._wanted if now >= w.deadline]:
-            cause = self._last_error if self._state.failures else None
-            why = cause or self._listeners.coordinator_error() or "the coordinator is unknown or does not answer"
+            why = timeout_cause(self._requests.last_error, self._listeners.coordinator_error)
             what = f"no committed offsets of {some(sorted(wanted.open))} before the timeout"
             text = f"group {self._group}: {what}: {why}"
             wanted.fail(dict.fromkeys(wanted.open, OperationTimeout(text)))

@@ -19,9 +19,10 @@ from typing import Final, Protocol
 from multilane.clock import Clock, SystemClock
 from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import BackfillProgress, report_from
-from multilane.engines.backfill.worker import BackfillTask, BackfillTaskPlan
+from multilane.engines.backfill.worker import BackfillTask
 from multilane.engines.channel.channel import Message, MessageChannel
 from multilane.engines.channel.inbox import DriverInbox
+from multilane.engines.task import TaskPlan
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.progress import SETTLED, Progress
 from multilane.logs import logger
@@ -40,7 +41,7 @@ _RATE_OVER: Final = 5  # writes
 class Job(Protocol):
     """Runs the tasks: Spark."""
 
-    def start(self, plan: BackfillTaskPlan, tasks: int, on_end: Callable[[Exception | None], object]) -> None: ...
+    def start(self, plan: TaskPlan, tasks: int, on_end: Callable[[Exception | None], object]) -> None: ...
 
     def cancel(self) -> None: ...
 
@@ -126,9 +127,7 @@ class BackfillDriver:
         self.progress.begin(self._clock.monotonic())
         address = self._inbox.open(plan.bind, plan.host, len(self._shares), self)
         try:
-            task_plan = BackfillTaskPlan(
-                plan.factory, plan.target, plan.home, plan.log_level, address, token=self._inbox.token
-            )
+            task_plan = TaskPlan(plan.factory, plan.target, plan.home, plan.log_level, address, token=self._inbox.token)
             self._job.start(task_plan, len(self._shares), lambda error: self._inbox.put(partial(self._on_ended, error)))
             while not self._is_over:
                 self._inbox.handle_next(

@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from multilane.engines.backfill.worker import SCHEMA, BackfillTaskPlan, serve
+from multilane.engines.backfill.worker import SCHEMA, serve
+from multilane.engines.task import TaskPlan
 from multilane.errors import SparkStartError
 from multilane.spark.tagged_job import OnEnd, TaggedJob
 
@@ -20,7 +21,7 @@ class BackfillJob:
     def __init__(self, spark: SparkSession, run: str, title: str) -> None:
         self._job = TaggedJob(spark, f"multilane-backfill-{run}", title)
 
-    def start(self, plan: BackfillTaskPlan, tasks: int, on_end: OnEnd) -> None:
+    def start(self, plan: TaskPlan, tasks: int, on_end: OnEnd) -> None:
         if not self._job.is_possible:
             raise SparkStartError("Spark takes no job: its context was stopped")
         self._job.start(tasks, partial(serve, plan), SCHEMA, on_end)

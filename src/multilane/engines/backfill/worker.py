@@ -9,12 +9,10 @@ task repeats what was not reported.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -28,8 +26,8 @@ from multilane.engines.backfill.progress import (
     positions_from,
     positions_to_json,
 )
-from multilane.engines.channel.channel import MessageChannel, connect
-from multilane.engines.worker_environment import in_worker_environment, load
+from multilane.engines.channel.channel import MessageChannel
+from multilane.engines.task import IN_ORDER, TaskPlan, WorkerTask, ended_row, run_in_worker
 from multilane.errors import (
     AuthenticationError,
     BreakerOpen,
@@ -38,11 +36,8 @@ from multilane.errors import (
     DataLoss,
     LogTruncated,
 )
-from multilane.logs import logger
-from multilane.spark.reasons import in_short
 
-log = logger(__name__)
-
+_NAME: Final = "task"
 SCHEMA: Final = "task int, ended string"
 _ANSWER_SECONDS: Final = 60.0
 # Errors that a retry would raise again.
@@ -102,75 +97,52 @@ class BackfillWorker(Protocol):
         """Stop at once; from any thread, at any time. `run` raises."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillTaskPlan:
-    """What a worker needs to start; part of the Spark task."""
-
-    factory: str  # MODULE:NAME of a function that creates the worker from the target
-    target: str
-    home: str  # the directory of the application's modules and files
-    log_level: str
-    address: tuple[str, int]
-    token: str = field(repr=False)
-
-
-def serve(plan: BackfillTaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
+def serve(plan: TaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
     """The function of the job: returns a row for each task, with how it ended."""
-    import pyarrow as pa
-
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            ended = run_task(plan, number)
-            yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int32()), "ended": pa.array([ended])})
+            yield ended_row(_NAME, number, run_task(plan, number))
 
 
-def run_task(plan: BackfillTaskPlan, number: int) -> str:
-    logging.basicConfig(level=plan.log_level, format=f"%(asctime)s task {number} %(levelname)s %(message)s")
-    with ExitStack() as stack:
-        line = connect(plan.address, plan.token)
-        stack.callback(line.close)
-        line.send(FromTask.HELLO, number=number, host=socket.gethostname(), pid=os.getpid())
-        said = line.receive()
-        if said is None or said["kind"] != ToTask.WORK:
-            return "not needed"
-        try:
-            stack.enter_context(in_worker_environment(plan.home, number))
-            worker: BackfillWorker = load(plan.factory)(plan.target)
-        except (Exception, SystemExit) as error:
-            log.exception("cannot create the application")
-            return _tell_failure(line, number, error, is_lasting=True)
-        return _work(worker, task_from(said["errand"]), number, line)
+def run_task(plan: TaskPlan, number: int) -> str:
+    return run_in_worker(plan, number, _NAME, _make, _run)
 
 
-def _work(worker: BackfillWorker, task: BackfillTask, number: int, line: MessageChannel) -> str:
+def _make(task: WorkerTask) -> tuple[BackfillWorker, BackfillTask] | None:
+    """None if the driver has no work."""
+    task.channel.send(FromTask.HELLO, number=task.number, host=socket.gethostname(), pid=os.getpid())
+    message = task.channel.receive()
+    if message is None or message["kind"] != ToTask.WORK:
+        return None
+    return task.load_worker(lasting=True), task_from(message["errand"])
+
+
+def _run(task: WorkerTask, made: tuple[BackfillWorker, BackfillTask]) -> str:
+    """The task does not fail on a permanent failure: Spark would retry it."""
+    worker, work = made
     closed = threading.Event()
-    threading.Thread(target=_receive, args=(line, worker, closed), name="multilane-driver", daemon=True).start()
+    task.start_receiver(_receive, task.channel, worker, closed)
     try:
-        last = worker.run(
-            task,
-            lambda report: line.send(FromTask.PROGRESS, number=number, report=report.to_json(), news=worker.news()),
-        )
+        last = worker.run(work, lambda report: _send_report(task, FromTask.PROGRESS, report, worker))
     except _LASTING as error:
-        return _tell_failure(line, number, error, is_lasting=True)
+        return task.send_failure(error, lasting=True)
     except Exception as error:
-        _tell_failure(line, number, error, is_lasting=False)
+        task.send_failure(error, lasting=False)
         raise
-    line.send(FromTask.OVER, number=number, report=last.to_json(), news=worker.news())
+    _send_report(task, FromTask.OVER, last, worker)
     if not closed.wait(_ANSWER_SECONDS):
         raise ChannelLost("the driver did not confirm the last report of this task")
-    return "in order"
+    return IN_ORDER
 
 
-def _receive(line: MessageChannel, worker: BackfillWorker, closed: threading.Event) -> None:
-    while (said := line.receive()) is not None:
-        if said["kind"] == ToTask.CLOSED:
+def _send_report(task: WorkerTask, kind: FromTask, report: ProgressReport, worker: BackfillWorker) -> None:
+    task.channel.send(kind, number=task.number, report=report.to_json(), news=worker.news())
+
+
+def _receive(channel: MessageChannel, worker: BackfillWorker, closed: threading.Event) -> None:
+    while (message := channel.receive()) is not None:
+        if message["kind"] == ToTask.CLOSED:
             closed.set()
             return
         worker.stop()
     worker.abort()
-
-
-def _tell_failure(line: MessageChannel, number: int, error: BaseException, *, is_lasting: bool) -> str:
-    """Report a failure. The task does not fail on a permanent one: Spark would retry it."""
-    line.try_send(FromTask.FAILED, number=number, error=in_short(error), lasting=is_lasting)
-    return in_short(error)

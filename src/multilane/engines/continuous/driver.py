@@ -160,7 +160,9 @@ class Supervisor:
     def _start(self, number: int) -> None:
         plan, token = self._plan, self._inbox.token
         self._inbox.disconnect(number)  # from a job that has ended
-        task = MemberTaskPlan(number, plan.factory, plan.target, plan.home, plan.log_level, self._address, token=token)
+        task = MemberTaskPlan(
+            plan.factory, plan.target, plan.home, plan.log_level, self._address, token=token, number=number
+        )
         try:
             self._jobs.start(task, lambda error: self._inbox.put(partial(self._on_ended, number, error)))
         except Exception as error:

@@ -10,26 +10,24 @@ supervisor knows better when. A process that dies is restarted by Spark.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from multilane.engines.channel.channel import MessageChannel, connect
+from multilane.engines.channel.channel import MessageChannel
 from multilane.engines.continuous.messages import FailureStage, FromMember, ToMember
-from multilane.engines.worker_environment import in_worker_environment, load
+from multilane.engines.task import IN_ORDER, NOT_NEEDED, TaskPlan, WorkerTask, ended_row, run_in_worker
 from multilane.errors import ConfigError
 from multilane.lanes.consumer_overrides import ConsumerOverrides, overrides_from
 from multilane.logs import logger
 from multilane.metrics.observer import Count, Duration, Gauge
-from multilane.spark.reasons import in_short
 
 log = logger(__name__)
 
+_NAME: Final = "member"
 _REPORT_SECONDS: Final = 1.0
 
 
@@ -56,50 +54,30 @@ class Member(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MemberTaskPlan:
-    """Everything that a worker needs; Spark ships it inside the task."""
-
-    number: int
-    factory: str  # MODULE:NAME of the function that makes the member of the target
-    target: str
-    home: str  # the directory of the application's modules and files
-    log_level: str
-    address: tuple[str, int]
-    token: str = field(repr=False)
+class MemberTaskPlan(TaskPlan):
+    number: int = field(kw_only=True)
 
 
 def serve(plan: MemberTaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
     """The task's function: yields one row when the member has ended, with how it ended."""
-    import pyarrow as pa
-
     for _ in batches:
         pass  # the row that made Spark start a task
-    how = _attend(plan)
-    yield pa.RecordBatch.from_pydict({"member": pa.array([plan.number], pa.int32()), "ended": pa.array([how])})
+    yield ended_row(_NAME, plan.number, run_in_worker(plan, plan.number, _NAME, _make, _run))
 
 
-def _attend(plan: MemberTaskPlan) -> str:
-    logging.basicConfig(level=plan.log_level, format=f"%(asctime)s member {plan.number} %(levelname)s %(message)s")
-    with ExitStack() as stack:
-        channel = connect(plan.address, plan.token)
-        stack.callback(channel.close)
-        try:
-            stack.enter_context(in_worker_environment(plan.home, plan.number))
-            member: Member = load(plan.factory)(plan.target)
-        except (Exception, SystemExit) as error:
-            log.exception("cannot make the application in this worker")
-            return _send_failure(channel, plan, error, stage=FailureStage.STARTING)
-        return _run_member(plan, member, channel)
+def _make(task: WorkerTask) -> Member:
+    member: Member = task.load_worker(stage=FailureStage.STARTING)
+    return member
 
 
-def _run_member(plan: MemberTaskPlan, member: Member, channel: MessageChannel) -> str:
-    channel.send(FromMember.READY, number=plan.number, host=socket.gethostname(), pid=os.getpid())
-    message = channel.receive()
+def _run(task: WorkerTask, member: Member) -> str:
+    task.channel.send(FromMember.READY, number=task.number, host=socket.gethostname(), pid=os.getpid())
+    message = task.channel.receive()
     if message is None or message["kind"] != ToMember.SERVE:
-        return "not needed"
+        return NOT_NEEDED
     over = threading.Event()
-    threading.Thread(target=_receive, args=(channel, member, over), name="multilane-driver", daemon=True).start()
-    arguments = (channel, member, plan.number, over)
+    task.start_receiver(_receive, task.channel, member, over)
+    arguments = (task.channel, member, task.number, over)
     reporting = threading.Thread(target=_report, args=arguments, name="multilane-report", daemon=True)
     reporting.start()
     try:
@@ -107,11 +85,11 @@ def _run_member(plan: MemberTaskPlan, member: Member, channel: MessageChannel) -
     except Exception as error:
         log.exception("the member failed")
         stage = FailureStage.REFUSED if isinstance(error, ConfigError) else FailureStage.SERVING
-        return _send_failure(channel, plan, error, stage=stage)
+        return task.send_failure(error, stage=stage)
     finally:
         over.set()
         reporting.join()
-    return "in order"
+    return IN_ORDER
 
 
 def _receive(channel: MessageChannel, member: Member, over: threading.Event) -> None:
@@ -132,8 +110,3 @@ def _report(channel: MessageChannel, member: Member, number: int, over: threadin
         is_over = over.wait(_REPORT_SECONDS)
         news = {"counts": member.counts(), "failures": member.failures(), "gauges": member.gauges()}
         channel.try_send(FromMember.REPORT, number=number, **news)
-
-
-def _send_failure(channel: MessageChannel, plan: MemberTaskPlan, error: BaseException, *, stage: FailureStage) -> str:
-    channel.try_send(FromMember.FAILED, number=plan.number, error=in_short(error), stage=stage)
-    return in_short(error)

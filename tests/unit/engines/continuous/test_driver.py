@@ -408,5 +408,5 @@ def test_the_line_with_the_reason(text, said):
 
 
 def test_the_token_does_not_show():
-    plan = MemberTaskPlan(0, "f", "t", "h", "INFO", ("127.0.0.1", 1), token="hush")
+    plan = MemberTaskPlan("f", "t", "h", "INFO", ("127.0.0.1", 1), token="hush", number=0)
     assert "hush" not in repr(plan)
