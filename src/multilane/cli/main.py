@@ -13,7 +13,21 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import audit, backfill, config, control, demo, dev, errors, offsets_partition, pack, plan, run, top
+from multilane.cli import (
+    audit,
+    backfill,
+    config,
+    control,
+    demo,
+    dev,
+    errors,
+    offsets_partition,
+    pack,
+    plan,
+    run,
+    top,
+    triggers,
+)
 from multilane.cli.foreign_text import by_line
 from multilane.errors import MultilaneError
 from multilane.escaping import text_of
@@ -28,6 +42,7 @@ app = typer.Typer(
 app.add_typer(dev.app, name="dev")
 app.add_typer(config.app, name="config")
 app.add_typer(errors.app, name="errors")
+app.add_typer(triggers.app, name="triggers")
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("control")(control.control)

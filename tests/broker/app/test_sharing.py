@@ -8,10 +8,13 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from broker.app.conftest import Shop, running
 from lane_world import until
 from multilane.app.app import App
+from multilane.cli import main
 from multilane.client.admin.admin import Admin
 from multilane.commit import completion_map
 from multilane.errors import ConfigProblems
@@ -181,3 +184,34 @@ def test_two_readers_of_a_topic_have_to_say_whether_they_share(shop):
     shop.fill(["a"])
     with pytest.raises(ConfigProblems, match="write sharing: same-topic for both"):
         Triggers(shop, ["a", "b"], sharing=None)
+
+
+async def test_a_renamed_trigger_keeps_its_position_and_a_forgotten_one_holds_nothing(shop):
+    shop.fill([f"k{n % 10}" for n in range(100)], partitions=2)
+    before = Triggers(shop, ["a", "old", "gone"])
+    async with running(before.app) as task:
+        await until(lambda: all(len(before.got[n]) == 100 for n in ("a", "old", "gone")) or task.done())
+        refused = await asyncio.to_thread(command, shop, "rename", before.group, "old", "new")
+        assert refused.exit_code == 1
+        assert "stop the app first" in refused.output
+    await task
+    assert command(shop, "rename", before.group, "old", "new").output == "old is new now, in 2 partitions\n"
+    assert command(shop, "forget", before.group, "gone").output == "gone is forgotten, in 2 partitions\n"
+    for arguments in (("rename", "old", "other"), ("forget", "gone"), ("rename", "a", "new")):
+        refused = command(shop, arguments[0], before.group, *arguments[1:])
+        assert refused.exit_code == 1
+        assert refused.output.startswith("error: ")
+    listed = json.loads(command(shop, "list", before.group, "-o", "json").output)
+    assert {(fact["trigger"], fact["position"] - fact["committed"]) for fact in listed} == {("a", 0), ("new", 0)}
+    table = command(shop, "list", before.group).output
+    assert f"{shop.main}-1" in table
+    shop.fill(["x"] * 10, topic=shop.main)
+    after = Triggers(shop, ["a", "new"])
+    async with running(after.app) as task:
+        await until(lambda: all(len(after.got[n]) == 10 for n in ("a", "new")) or task.done())
+        await until(lambda: sum(offset for offset, _ in after.commits().values()) == 110)
+    await task
+
+
+def command(shop: Shop, name: str, *arguments: str) -> Result:
+    return CliRunner().invoke(main.app, ["triggers", name, *arguments, "--bootstrap-server", shop.bootstrap])
