@@ -16,6 +16,7 @@ from typing import Any, Final
 from multilane.config.app import rings, rules
 from multilane.config.app.clients import consumer_properties, error_consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.cluster_identity import cluster_identities
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.entries import Reading, read_entry, variables_of
 from multilane.config.app.files import tree
@@ -121,7 +122,7 @@ class _Loader:
             self.problems.add(error.location, "", error.what, error.fix)
             return None
         if not root.entries:
-            what = "the file is empty"
+            what = "the file is empty, so an app would read nothing from it"
             self.problems.add(SourceLocation(file), "", what, "write its sections, or omit the file")
         return Arranger(_VOCABULARY, self.profile, self.problems).arrange(root)
 
@@ -174,9 +175,10 @@ class _Loader:
     def _check_across(self) -> None:
         consumers = [reading.config for reading in self.readings["consumers"].values() if reading.sound]
         shovels = [reading.config for reading in self.readings["errorConsumers"].values() if reading.sound]
-        brokers = {fold: reading.config.brokers for fold, reading in self.readings["clusters"].items()}
-        same_readers = rings.of_same_readers(consumers, shovels, brokers)
-        for section, name, finding in (*same_readers, *rings.of_rings(consumers)):
+        clusters = {fold: reading.config.brokers for fold, reading in self.readings["clusters"].items()}
+        cluster_of = cluster_identities(clusters)
+        same_readers = rings.of_same_readers(consumers, shovels, cluster_of)
+        for section, name, finding in (*same_readers, *rings.of_rings(consumers, cluster_of)):
             self._report(self.readings[section][name.casefold()], [finding])
 
     def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.RuleFinding]:
