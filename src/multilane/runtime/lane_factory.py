@@ -134,12 +134,14 @@ class LaneFactory:
         return PartitionEvents(self.config, self._interceptors.partitions, self._chain.member_id)
 
     async def open(self) -> None:
-        self._crash_watch.open()
-        self._is_open = True
+        """After an error it may be called again."""
+        if not self._is_open:
+            self._crash_watch.open()
+            self._is_open = True
         if self._audit is not None:
             await self._audit.open()
         producer = producer_properties(self._cluster, durable=True)
-        self._publisher = Publisher(lambda: Producer(producer))
+        self._publisher = self._publisher or Publisher(lambda: Producer(producer))
         if self._processes is not None:
             await self._processes.start(self.registration.function, self.registration.retry or _nothing)
 

@@ -56,7 +56,7 @@ class ProcessGroup:
         config, lane_factory = self.config, self._lane_factory
         topics = lane_factory.source.topics
         try:
-            if not await opened(lane_factory, self._stopping):
+            if not await opened(lane_factory, self._clock, self._stopping):
                 return
             consumer = await member_of(lane_factory, self._clock, self._observer, self._stopping)
             if consumer is None:
