@@ -53,7 +53,7 @@ _SCALER_MODELS: Final[Mapping[str, type[Frozen]]] = {
     "consumers": ScalerConsumer,
     "errorConsumers": ScalerShovel,
 }
-_LARGEST_FILE: Final = 512 * 1024
+LARGEST_FILE: Final = 512 * 1024
 _VOCABULARY: Final = {section: frozenset(folded_keys_of(model)) for section, model in MODELS.items()}
 
 
@@ -278,14 +278,14 @@ def _without_files(cluster: ClusterConfig) -> ClusterConfig:
 def _text(file: str) -> str:
     try:
         with open(file, "rb") as opened:
-            data = opened.read(_LARGEST_FILE + 1)
+            data = opened.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "its name is not valid"
         raise tree.Unreadable(
             SourceLocation(file), f"the file cannot be read: {why}", "check its name and permissions"
         ) from None
-    if len(data) > _LARGEST_FILE:
-        raise tree.Unreadable(SourceLocation(file), f"the file has more than {_LARGEST_FILE} bytes", "split it")
+    if len(data) > LARGEST_FILE:
+        raise tree.Unreadable(SourceLocation(file), f"the file has more than {LARGEST_FILE} bytes", "split it")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
