@@ -10,7 +10,7 @@ commits what they settle.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -132,6 +132,10 @@ class LaneFactory:
         self.fence.watch(consumer)
         self._chain.member_id = lambda: consumer.member_id
         return PartitionEvents(self.config, self._interceptors.partitions, self._chain.member_id)
+
+    def act_for(self, member_id: Callable[[], str | None]) -> None:
+        """Set the group member on whose behalf this process runs the functions, if that member is elsewhere."""
+        self._chain.member_id = member_id
 
     async def open(self) -> None:
         """After an error it may be called again."""
