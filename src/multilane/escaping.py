@@ -30,6 +30,13 @@ def escape_controls(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a message that may quote foreign text: escaped, and all but the first indented, so that none looks
+    like a message of its own."""
+    first, *others = map(escape_controls, text.split("\n"))
+    return [first, *(line if line.startswith("  ") else f"  {line}" for line in others)]
+
+
 def text_of(value: object) -> str:
     """`str(value)`, with a fallback if that raises: an error whose text fails still has to be reported."""
     try:

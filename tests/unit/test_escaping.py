@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from multilane.escaping import escape_controls, escaped, text_of
+from multilane.escaping import escape_controls, escaped, lines_of, text_of
 from multilane.logs import indented, logger
 
 HOSTILE = "k\n2026-01-01 00:00:00,000 INFO multilane: all is well\x1b[2J\x9b1m\u202e\u2028"
@@ -91,3 +91,12 @@ def test_our_own_lines_stay_lines(lines):
 def test_an_argument_is_cut(lines):
     logger("multilane.test").warning("%s", "x" * 100_000)
     assert len(lines[0]) < 10_000
+
+
+def test_no_line_of_a_message_looks_like_another_message():
+    assert lines_of("refused: a\nerror: forged\r\x1b[2J\n  a problem") == [
+        "refused: a",
+        "  error: forged\\r\\x1b[2J",
+        "  a problem",
+    ]
+    assert lines_of("") == [""]

@@ -15,9 +15,11 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from multilane.app.client_bounds import ClientBounds
 from multilane.errors import ConfigError, MultilaneError
 from multilane.logs import logger
 
@@ -103,7 +105,7 @@ class _Server:
         self._app = app
         self._listening = listening
         self._answering = threading.Lock()
-        self._clients = threading.BoundedSemaphore(_MAX_CLIENTS)
+        self._clients = ClientBounds("--control", "multilane-caller", _MAX_CLIENTS, _TIMEOUT)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="multilane-control", daemon=True)
         self._thread.start()
@@ -123,32 +125,14 @@ class _Server:
                 if not self._is_closed.wait(_ACCEPT_BACKOFF):
                     log.warning("--control: cannot accept a connection, retrying: %s", error)
                 continue
-            self._clients.acquire()
-            try:
-                threading.Thread(target=self._serve, args=(connection,), name="multilane-caller", daemon=True).start()
-            except RuntimeError as error:  # out of threads
-                log.warning("--control: cannot serve a connection: %s", error)
-                self._clients.release()
-                connection.close()
+            self._clients.serve(connection, partial(self._serve, connection))
 
     def _serve(self, connection: socket.socket) -> None:
-        deadline = threading.Timer(_TIMEOUT, _cut_off, (connection,))  # a socket's timeout restarts with each byte
-        deadline.daemon = True
-        try:
-            deadline.start()
-            with connection, suppress(OSError):
-                request = _line_from(connection)
-                with self._answering:
-                    answer = _answer(self._app, request)
-                connection.sendall(json.dumps(answer).encode() + b"\n")
-        finally:
-            deadline.cancel()
-            self._clients.release()
-
-
-def _cut_off(connection: socket.socket) -> None:
-    with suppress(OSError):  # already closed
-        connection.shutdown(socket.SHUT_RDWR)
+        with connection, suppress(OSError):
+            request = _line_from(connection)
+            with self._answering:
+                answer = _answer(self._app, request)
+            connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def _line_from(connection: socket.socket) -> bytes:

@@ -22,7 +22,9 @@ from multilane.app.member import AppMember
 from multilane.config.app.advising import advised_elsewhere
 from multilane.config.app.loading import MEMBER_VARIABLE
 from multilane.errors import MultilaneError
-from multilane.logs import logger
+from multilane.escaping import lines_of, text_of
+from multilane.logs import indented, logger
+from multilane.secret import without_credentials
 
 log = logger(__name__)
 
@@ -45,12 +47,17 @@ def run_member(target: str, number: int, log_level: str, parent: Connection) -> 
             threading.Thread(target=function, args=(member, parent), name="multilane-parent", daemon=True).start()
         _run_reporting(member, parent)
     except MultilaneError as error:
-        for line in str(error).splitlines():  # without a traceback; each problem of a configuration has its own line
-            log.error("%s", line)  # noqa: TRY400
+        _log_end(error)
         sys.exit(1)
     finally:
         with suppress(OSError):  # the parent is gone
             parent.send(EXIT)
+
+
+def _log_end(error: MultilaneError) -> None:
+    """Without a traceback. Each problem of a configuration has its own line, below the first."""
+    first, *others = lines_of(without_credentials(text_of(error)))
+    log.error("%s%s", first, indented("\n".join(others), "") if others else "")
 
 
 def _run_reporting(member: AppMember, parent: Connection) -> None:

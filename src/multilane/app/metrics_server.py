@@ -2,18 +2,22 @@
 
 Thread: its own, one per request; `served` from any.
 
-It answers GET of these three paths and nothing else. On Spark it runs in the driver, which receives what workers
-report. The probes answer 200, or 503 with the reasons, one per line.
+It answers GET of these three paths and nothing else. A request has five seconds, and at most 16 are served at a time.
+On Spark it runs in the driver, which receives what workers report. The probes answer 200, or 503 with the reasons, one
+per line.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from multilane.app.client_bounds import ClientBounds
 from multilane.app.probes import stalled, unready
 from multilane.clock import SystemClock
 from multilane.errors import ConfigError
@@ -25,7 +29,8 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-_PATIENCE: Final = 5.0  # seconds for a whole request
+_TIMEOUT: Final = 5.0  # seconds for a whole request, and for its answer
+_MAX_CLIENTS: Final = 16  # at a time
 _OWN_MACHINE: Final = "127.0.0.1"
 
 Answer = tuple[int, bytes]  # status and body
@@ -81,10 +86,24 @@ def _exporter() -> tuple[Observer, Callable[[], bytes]]:
     return observer, lambda: generate_latest(registry)
 
 
+class _MetricsServer(ThreadingHTTPServer):
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._clients = ClientBounds("--metrics", "multilane-scraper", _MAX_CLIENTS, _TIMEOUT)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._clients.serve(request, partial(self.process_request_thread, request, client_address))
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exception()
+        if isinstance(error, OSError):
+            log.debug("metrics: a client is gone, or was too slow: %s", error)
+        else:
+            log.exception("metrics: a request failed")
+
+
 def _listen(address: tuple[str, int], pages: Mapping[str, Callable[[], Answer]]) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
-        timeout = _PATIENCE
-
         def do_GET(self) -> None:
             page = pages.get(self.path.partition("?")[0])
             if page is None:
@@ -101,8 +120,6 @@ def _listen(address: tuple[str, int], pages: Mapping[str, Callable[[], Answer]])
             log.debug("metrics: " + format, *arguments)
 
     try:
-        server = ThreadingHTTPServer(address, Handler)
+        return _MetricsServer(address, Handler)
     except OSError as error:
         raise ConfigError(f"--metrics {address[0]}:{address[1]}: {error.strerror}. Choose another port") from None
-    server.daemon_threads = True
-    return server

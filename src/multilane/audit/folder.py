@@ -32,6 +32,10 @@ class AuditFolder:
         scheme, _, rest = self._uri.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
+    @property
+    def is_remote(self) -> bool:
+        return self._uri is not None and not self._uri.startswith("file:")
+
     def make(self) -> None:
         if self._local is not None:
             self._local.mkdir(parents=True, exist_ok=True)

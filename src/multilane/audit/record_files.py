@@ -60,6 +60,7 @@ class AuditRecordFiles:
         self._released: list[ReadLog] = []  # logs that were released since the last file
         self._is_changed = False  # whether the partitions in progress changed since the last file
         self._early: asyncio.Task[None] | None = None
+        self._is_open = False
         self._failing_since: float | None = None
         self._flush_lock = asyncio.Lock()
         self._writing: asyncio.Future[None] | None = None
@@ -67,12 +68,16 @@ class AuditRecordFiles:
         self.journal: Final = RecordJournal(self._now)
 
     async def open(self) -> None:
-        """Check that the directory is writable. Raises now, not when there are records to lose."""
+        """Check that the directory is writable. Raises now, not when there are records to lose. May be called again
+        after a retriable error: remote storage may only be out of reach for now."""
         try:
             await asyncio.to_thread(self._folder.make)
             await asyncio.to_thread(self._cards.open)
         except Exception as error:
-            raise AuditNotWritten(f"audit: cannot write to {self._folder}: {_text_of(error)}") from error
+            failed = AuditNotWritten(f"audit: cannot write to {self._folder}: {_text_of(error)}")
+            failed.retriable = self._folder.is_remote and isinstance(error, OSError)
+            raise failed from error
+        self._is_open = True
         behind = self._cards.newest - self._clock.wall()
         if behind > 0:
             self._ahead += behind
@@ -128,7 +133,8 @@ class AuditRecordFiles:
         if self._early is not None:
             await asyncio.wait([self._early])
         await self._merging.idle()
-        if not self._unwritten and not self._bounds and not len(self.journal) and not self._is_changed:
+        is_written = not self._unwritten and not self._bounds and not len(self.journal) and not self._is_changed
+        if self._is_open and is_written:
             try:
                 await asyncio.to_thread(self._cards.close, self._sequence)
             except Exception as error:  # noqa: BLE001 - a file system can fail in any way, and the records are written

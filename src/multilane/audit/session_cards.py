@@ -37,9 +37,11 @@ class SessionCards:
         self.newest = 0.0  # the newest modification time in the directory, in seconds since 1970
 
     def open(self) -> None:
+        """May be called again if it raises: a write whose answer was lost has left the card of this session."""
         listed = self._folder.listing()
-        number = 1 + max((card_number(name) for name, _ in listed if name.endswith(".json")), default=0)
-        self._name = card_name(number, self._card.session)
+        cards = [name for name, _ in listed if name.endswith(".json")]
+        own = [name for name in cards if name.endswith(f"-{self._card.session}.json")]
+        self._name = own[0] if own else card_name(1 + max(map(card_number, cards), default=0), self._card.session)
         self._list_others(listed)
         self.newest = max((modified for _, modified in listed), default=0.0)
         self._write()

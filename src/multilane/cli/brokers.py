@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from multilane.cli.foreign_text import by_line
+from multilane.cli.foreign_text import error_text
 from multilane.errors import AuthenticationError, NetworkError, OperationTimeout
 from multilane.escaping import text_of
 
@@ -33,5 +33,5 @@ def connected() -> Iterator[None]:
     try:
         yield
     except (NetworkError, AuthenticationError, OperationTimeout) as error:
-        typer.echo(f"error: {by_line(text_of(error))}", err=True)
+        typer.echo(error_text(text_of(error)), err=True)
         raise typer.Exit(CANNOT_CONNECT) from None

@@ -14,9 +14,10 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from multilane.escaping import escape_controls, escaped
+from multilane.escaping import escape_controls, escaped, lines_of
+from multilane.secret import without_credentials
 
-__all__ = ["as_json", "by_line", "escaped", "moment", "payload"]
+__all__ = ["as_json", "by_line", "error_text", "escaped", "moment", "payload"]
 
 _NOT_ASCII: Final = re.compile(r"[^\x0a\x20-\x7e]")
 _LARGEST: Final = 1_000_000
@@ -53,3 +54,8 @@ def _in_json(found: re.Match[str]) -> str:
 def by_line(text: str) -> str:
     """Escapes each line of a text and keeps the line breaks."""
     return "\n".join(map(escape_controls, text.split("\n")))
+
+
+def error_text(message: str) -> str:
+    """The message of an error for the terminal."""
+    return "error: " + "\n".join(lines_of(without_credentials(message)))

@@ -28,10 +28,9 @@ from multilane.cli import (
     top,
     triggers,
 )
-from multilane.cli.foreign_text import by_line
+from multilane.cli.foreign_text import error_text
 from multilane.errors import MultilaneError
 from multilane.escaping import text_of
-from multilane.secret import without_credentials
 
 app = typer.Typer(
     name="multilane",
@@ -77,5 +76,5 @@ def main() -> None:
     try:
         app()
     except (MultilaneError, OSError) as error:  # OSError: a file or port of the user's, which the text names
-        typer.echo(f"error: {by_line(without_credentials(text_of(error)))}", err=True)
+        typer.echo(error_text(text_of(error)), err=True)
         sys.exit(1)

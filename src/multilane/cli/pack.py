@@ -14,7 +14,9 @@ from multilane.cli.termination import cleaned_up
 
 Allow = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATTERN", help="Pack matching files that look like keys or passwords; may be repeated."),
+    typer.Option(
+        metavar="PATTERN", help="Pack matching files although they look like keys or hold secrets; may be repeated."
+    ),
 ]
 Exclude = Annotated[
     list[str] | None,

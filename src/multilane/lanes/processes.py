@@ -91,10 +91,19 @@ class Processes:
         return [worker.pid for worker in self._workers if worker.pid is not None]
 
     async def start(self, *functions: Callable[..., Any]) -> None:
-        """Start all workers and let them import the functions, which takes longer than most calls may."""
+        """Start all workers and let them import the functions, which takes longer than most calls may. After an error
+        it may be called again: workers that are ready stay."""
         self._functions = functions
+        atexit.unregister(self._kill)
         atexit.register(self._kill)  # before multiprocessing waits for them
-        await asyncio.gather(*(self._hire() for _ in range(self._wanted)))
+        missing = self._wanted - len(self._workers) - len(self._hiring)
+        hired = [asyncio.ensure_future(self._hire()) for _ in range(missing)]
+        try:
+            await asyncio.gather(*hired)
+        finally:
+            for task in hired:
+                task.cancel()
+            await asyncio.gather(*hired, return_exceptions=True)
 
     async def __call__(self, function: Callable[[], Any]) -> Any:
         call = call_of(function)

@@ -22,7 +22,7 @@ MEMBER: Final = "Z-MemberID"
 
 class Context(dict[str, Any]):
     """Names and values. Every record has `Z-GroupID`, `Z-Topic`, `Z-Partition` and `Z-Timestamp`. `Z-MemberID` is there
-    too if the group member itself runs the function."""
+    too if a group member runs the function, or leases the partition to the process that does."""
 
 
 CURRENT: Final[ContextVar[Context | None]] = ContextVar("multilane.context", default=None)

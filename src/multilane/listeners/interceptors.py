@@ -69,7 +69,7 @@ class InterceptorChain:
         self._keeps_contexts = bool(error_interceptors) or has_last_step
         self._failed: dict[Record, Context] = {}  # until the error interceptors get them
         self._failures_to_log, self._clock = Seldom(_LOG_EVERY), SystemClock()
-        self.member_id: Callable[[], str | None] = lambda: None  # if the group member runs the function
+        self.member_id: Callable[[], str | None] = lambda: None  # if there is a group member
 
     def __bool__(self) -> bool:
         return bool(self._interceptors or self._error_interceptors or self._tracers)

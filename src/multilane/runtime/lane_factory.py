@@ -10,7 +10,7 @@ commits what they settle.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 from weakref import WeakSet
@@ -145,13 +145,19 @@ class LaneFactory:
         """The process resumes after a stop: no record starts before the fence has checked the membership."""
         self.fence.suspect()
 
+    def act_for(self, member_id: Callable[[], str | None]) -> None:
+        """Set the group member on whose behalf this process runs the functions, if that member is elsewhere."""
+        self._chain.member_id = member_id
+
     async def open(self) -> None:
-        self._crash_watch.open()
-        self._is_open = True
+        """After an error it may be called again."""
+        if not self._is_open:
+            self._crash_watch.open()
+            self._is_open = True
         if self._audit is not None:
             await self._audit.open()
         producer = producer_properties(self._cluster, durable=True)
-        self._publisher = Publisher(lambda: Producer(producer))
+        self._publisher = self._publisher or Publisher(lambda: Producer(producer))
         if self._processes is not None:
             await self._processes.start(self.registration.function, self.registration.retry or _nothing)
 

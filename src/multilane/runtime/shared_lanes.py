@@ -76,6 +76,7 @@ class SharedLanes:
         self._readers: dict[str, DetachedReader] = {}
         self._consumer: AsyncConsumer | None = None
         self._observer: Observer | None = None
+        self._opened: set[str] = set()
         self._reported: set[str] = set()  # absent and new triggers that were logged
         self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
         self.on_failure: Callable[[BaseException], object] = lambda error: None
@@ -89,8 +90,11 @@ class SharedLanes:
         return _EventsOfAll([(f.source.topics.names, f.bind_to(consumer, observer)) for f in self._factories.values()])
 
     async def open(self) -> None:
-        for factory in self._factories.values():
-            await factory.open()
+        """After an error it may be called again."""
+        for name, factory in self._factories.items():
+            if name not in self._opened:
+                await factory.open()
+                self._opened.add(name)
 
     async def close(self) -> None:
         for reader in self._readers.values():

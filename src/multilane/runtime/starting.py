@@ -3,8 +3,9 @@
 Thread: loop.
 
 With `retryOrder: key` a topic and its retry topic must have the same number of partitions. Waits for brokers that are
-down and topics that do not exist yet: the start of one group never ends another. Only different numbers of partitions
-end the app.
+down, topics that do not exist yet and remote audit storage that is out of reach: the start of one group never ends
+another. Different numbers of partitions end the app, and so do worker processes that die at several starts in a row,
+because their functions probably cannot be imported.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final, TypeVar
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ConfigError, MultilaneError
+from multilane.lanes.worker import WorkerDied
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
 from multilane.runtime.group_lanes import GroupLanes
@@ -27,15 +29,38 @@ T = TypeVar("T")
 
 _REQUEST_TIMEOUT: Final = 5.0
 _RETRY_BACKOFF: Final = 1.0
+_LONGEST_BACKOFF: Final = 30.0
+_WORKER_STARTS: Final = 5  # with the pauses between them a quarter of a minute
 _LOG_EVERY: Final = 30.0
 _UNKNOWN_TOPIC: Final = 3
 
 
-async def opened(lanes: GroupLanes, stopping: asyncio.Event) -> bool:
+async def opened(lanes: GroupLanes, clock: Clock, stopping: asyncio.Event) -> bool:
     """Open the factory: its worker processes import the application, which may take long. False if `stopping` is set
     before."""
-    await _until_stopped(asyncio.ensure_future(lanes.open()), stopping)
+    await _until_stopped(asyncio.ensure_future(_open(lanes, clock)), stopping)
     return not stopping.is_set()
+
+
+async def _open(lanes: GroupLanes, clock: Clock) -> None:
+    name, seldom, backoff, deaths = lanes.config.name, Seldom(_LOG_EVERY), _RETRY_BACKOFF, 0
+    while True:
+        try:
+            return await lanes.open()
+        except (WorkerDied, OSError) as error:  # OSError: too little memory, or too many processes
+            deaths += 1
+            if deaths == _WORKER_STARTS:
+                text = f"consumer {name}: its worker processes could not start, {deaths} times in a row: {error}"
+                raise WorkerDied(text) from error
+            log.warning("consumer %s: worker processes could not start, retrying: %s", name, error)
+        except MultilaneError as error:
+            if not error.retriable:
+                raise
+            deaths = 0
+            if seldom.tell(clock.monotonic()):
+                log.warning("consumer %s cannot start yet, retrying: %s", name, error)
+        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=backoff)
+        backoff = min(2 * backoff, _LONGEST_BACKOFF)
 
 
 async def member_of(

@@ -3,7 +3,7 @@
 Thread: none (pure).
 
 A guess that errs on the safe side: certificates alone (`ca.pem`) pass, files with a private key do not. A password in
-an ordinary file is not recognised.
+an ordinary file is not recognised (one in a configuration is, by `literal_secrets`).
 """
 
 from __future__ import annotations

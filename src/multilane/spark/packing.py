@@ -5,7 +5,8 @@ Thread: application.
 The archive has the application alone: its modules, its configuration and its other files. multilane and other packages
 must be installed in the executors' Python. Hidden files, caches, virtual environments, everything that is not a regular
 file, and the archive itself are left out. An archive is copied to many machines: files that look like keys or passwords
-are refused (see `key_like`), and so are links that lead out of the directory.
+are refused (see `key_like`), and so are configurations that hold secrets in clear, and links that lead out of the
+directory.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Final
 
+from multilane.config.app.literal_secrets import Found, literal_secrets
+from multilane.config.app.loading import LARGEST_FILE
 from multilane.errors import ConfigError
 from multilane.spark.key_like import looks_like_key, sounds_like_key
 
@@ -41,20 +44,27 @@ def pack(directory: Path, archive: Path, allow: Sequence[str] = (), exclude: Seq
         raise ConfigError(f"{directory} has no Python module: pack the directory that the application is imported from")
     _refuse_links(directory, files)
     with tempfile.TemporaryFile() as content:  # nameless: no rest of it stays behind, however this ends
-        _refuse_keys([*_packed(directory, files, content, allow)])
+        secrets: list[Found] = []
+        _refuse_keys([*_packed(directory, files, content, allow, secrets)])
+        _refuse_secrets(secrets)
         content.seek(0)
         _write_atomically(archive, content)
     return files
 
 
-def _packed(directory: Path, files: Sequence[Path], content: IO[bytes], allow: Sequence[str]) -> Iterator[Path]:
-    """Writes the archive and yields the files that look like keys."""
+def _packed(
+    directory: Path, files: Sequence[Path], content: IO[bytes], allow: Sequence[str], secrets: list[Found]
+) -> Iterator[Path]:
+    """Writes the archive, yields the files that look like keys, and adds what configurations hold in clear."""
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as out:
         for file in files:
             mode, data = _read(directory, file)
             names = {file.name, (directory / file).resolve().name}  # a link has two
-            if (any(map(sounds_like_key, names)) or looks_like_key(data)) and not _matches(file, allow):
-                yield file
+            if not _matches(file, allow):
+                if any(map(sounds_like_key, names)) or looks_like_key(data):
+                    yield file
+                if len(data) <= LARGEST_FILE:
+                    secrets += literal_secrets(data, str(file))
             info = zipfile.ZipInfo(file.as_posix(), _TIMESTAMP)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = (stat.S_IFREG | mode & 0o777) << 16
@@ -91,7 +101,17 @@ def _refuse_keys(found: Sequence[Path]) -> None:
         )
 
 
-def _listed(files: Sequence[Path]) -> str:
+def _refuse_secrets(found: Sequence[Found]) -> None:
+    if found:
+        lines = [f"{location.file}:{location.line} ({key})" for location, key in found]
+        raise ConfigError(
+            f"{_listed(lines)}: the value is written in clear, and the archive is copied to every executor. Write "
+            "${NAME} and set that variable for driver and executors, leave the file out with --exclude, or pack it "
+            "with --allow"
+        )
+
+
+def _listed(files: Sequence[object]) -> str:
     more = len(files) - _MOST_LISTED
     return ", ".join(map(str, files[:_MOST_LISTED])) + (f" and {more} more" if more > 0 else "")
 

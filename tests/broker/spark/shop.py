@@ -40,6 +40,23 @@ class Watching:
             with open(os.environ["SHOP_DONE"] + "-queries", "a") as told:
                 told.write(json.dumps({"name": name, "value": value, "url": url} | labels) + "\\n")
 """
+MEMBERS = """
+import os
+from multilane import App, Context, Partitions, Record
+app = App("multilane.yaml")
+def note(what: str, member: str | None) -> None:
+    with open(os.environ["SHOP_DONE"], "a") as done:
+        done.write(f"{what} {member}\\n")
+@app.on_assigned
+def begin(assigned: Partitions) -> None:
+    note("assigned", assigned.member_id)
+@app.on_revoked
+def finish(revoked: Partitions) -> None:
+    note("revoked", revoked.member_id)
+@app.listener("orders")
+async def index(record: Record, context: Context) -> None:
+    note("handled", context.get("Z-MemberID"))
+"""
 OBSERVED = WATCHING + MODULE.replace('App("multilane.yaml")', 'App("multilane.yaml", observer=Watching())')
 
 
@@ -51,6 +68,15 @@ def assert_poison_is_seen(log: str, *, failed: str = "failed 2, retried 1, dead 
     assert log.count("Traceback (most recent call last)") == 1
     [closing] = [line for line in log.splitlines() if "run total" in line]
     assert failed in closing
+
+
+def assert_one_member_is_named(shop: Shop) -> None:
+    """By the partition functions around everything, and by each record."""
+    kinds = [what for what, _ in shop.done]
+    assert kinds.count("handled") == shop.filled + 1, "with what is poison for other apps"
+    assert (kinds[0], kinds[-1]) == ("assigned", "revoked")
+    assert len({member for _, member in shop.done} - {"None"}) == 1
+    assert ("handled", "None") not in shop.done
 
 
 class Shop:

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from broker.spark.clusters import connect_server, executors, standalone_cluster
-from broker.spark.shop import MODULE, PATIENCE, assert_poison_is_seen
+from broker.spark.shop import MEMBERS, MODULE, PATIENCE, assert_one_member_is_named, assert_poison_is_seen
 from multilane import Admin
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -29,6 +29,17 @@ def test_members_share_the_work_and_end_in_order(shop):
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
     assert sorted(int(value) for value, _ in shop.done) == list(range(shop.filled))
     assert_poison_is_seen(log.read_text())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flow", ["continuous", "batches"])
+def test_partition_functions_and_records_name_the_member(shop, flow):
+    (shop.directory / "shop_app.py").write_text(MEMBERS)
+    with shop.running("--master", "local[1]", "--flow", flow, *OPTIONS[2:]) as (process, log):
+        shop.wait_for(lambda: [what for what, _ in shop.done].count("handled") == shop.filled + 1, log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    assert_one_member_is_named(shop)
 
 
 @pytest.mark.parametrize("flow", [pytest.param("continuous", marks=pytest.mark.long), "batches"])

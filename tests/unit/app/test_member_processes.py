@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from multilane import Record
-from multilane.app import restarts
+from multilane.app import member_process, restarts
 from multilane.app.app import App
 from multilane.app.member_checks import check_members_differ
 from multilane.app.member_processes import MemberProcesses, run_member_processes
@@ -18,7 +18,7 @@ from multilane.clock import SystemClock
 from multilane.config.app.loading import load_app
 from multilane.engines import spark_run
 from multilane.engines.spark_run import BATCHES, CONTINUOUS, SparkSettings, run_on_spark
-from multilane.errors import ConfigError, TargetNotFound
+from multilane.errors import ConfigError, ConfigProblems, TargetNotFound
 
 MODULE = """
 import multilane
@@ -84,6 +84,16 @@ def test_what_a_ready_configuration_would_be_for_others_is_not_known(static_app,
     async def handle(record: Record) -> None: ...
 
     check_members_differ(app)
+
+
+def test_foreign_text_in_the_error_of_a_member_forges_no_log_line(caplog):
+    """Each line of the error was a log record of its own."""
+    member_process._log_end(ConfigError("refused: x\n2026-01-01 INFO multilane: forged\r\x1b[2J"))
+    member_process._log_end(ConfigProblems(["multilane.yaml:3: a: wrong", "multilane.yaml:4: b: wrong"]))
+    assert [record.getMessage().split("\n") for record in caplog.records] == [
+        ["refused: x", "  2026-01-01 INFO multilane: forged\\r\\x1b[2J"],
+        ["the configuration has 2 problems:", "  multilane.yaml:3: a: wrong", "  multilane.yaml:4: b: wrong"],
+    ]
 
 
 # --- members that end, and members that something ends ---------------------------------------------------------------

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
+import select
+import socket
+import threading
 import urllib.error
 import urllib.request
+from contextlib import ExitStack, suppress
 
 import pytest
 
+from multilane.app import metrics_server
 from multilane.app.app import App
 from multilane.app.metrics_server import parse_address, served
 from multilane.app.probes import stalled
@@ -81,6 +87,30 @@ def test_the_probes_follow_the_run(app, port):
         assert "1 of 2 processes that run lanes have not reported" in reason
         app.progress.forget(7)
         assert probe(port, "/livez") == (200, "ok\n")
+
+
+def test_slow_clients_are_few_at_a_time_and_cut_off(app, port, monkeypatch):
+    """The timeout was for each byte, and every client had a thread."""
+    monkeypatch.setattr(metrics_server, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(metrics_server, "_MAX_CLIENTS", 3)
+    threads = lambda: [t for t in threading.enumerate() if t.name == "multilane-scraper"]  # noqa: E731
+    with served(app, f"127.0.0.1:{port}"), ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(8)]
+        with suppress(ConnectionError):
+            while not select.select([slow[0]], [], [], 0.05)[0]:
+                slow[0].sendall(b"G")
+                assert len(threads()) <= 3
+        assert probe(port, "/livez") == (200, "ok\n"), "the others are cut off too"
+
+
+def test_a_page_that_fails_is_logged_and_ends_nothing(app, port, caplog):
+    with served(app, f"127.0.0.1:{port}"):
+        app.progress = object()
+        with pytest.raises((ConnectionError, http.client.HTTPException, urllib.error.URLError)):
+            get(port, "/readyz")
+        app.progress = None
+        assert probe(port, "/livez") == (200, "ok\n")
+    assert "metrics: a request failed" in caplog.text
 
 
 def test_a_paused_consumer_is_live(app):

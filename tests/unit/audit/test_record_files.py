@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from multilane.audit import record_files
 from multilane.audit.folder import AuditFolder, folder_name
 from multilane.audit.record_files import AuditRecordFiles
 from multilane.clock import ManualClock
@@ -155,3 +156,53 @@ def test_any_group_has_a_folder_of_its_own(group, name):
 
 def test_a_login_in_an_address_is_not_shown():
     assert str(AuditFolder("s3://key:secret@bucket/audit?token=x", "g")) == "s3://bucket/audit"
+
+
+class Flaky(AuditFolder):
+    """Storage whose next writes fail, before or after they take effect."""
+
+    def __init__(self, path: str, group: str) -> None:
+        super().__init__(path, group)
+        self.lost = 0
+
+    def write_bytes(self, name: str, content: object) -> None:
+        super().write_bytes(name, content)
+        if self.lost:
+            self.lost -= 1
+            raise OSError("the answer was lost")
+
+
+async def test_an_open_that_failed_can_be_repeated_and_leaves_one_card(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_files, "AuditFolder", Flaky)
+    accounts = AuditRecordFiles(str(tmp_path), "shop", ManualClock())
+    accounts._folder.lost = 1
+    with pytest.raises(AuditNotWritten, match="the answer was lost"):
+        await accounts.open()
+    await AuditRecordFiles(str(tmp_path), "shop", ManualClock()).open()  # another session came between
+    await accounts.open()
+    assert len(list(tmp_path.rglob("*.json"))) == 2
+
+
+async def test_what_was_never_open_writes_no_end(tmp_path):
+    accounts = AuditRecordFiles(str(tmp_path), "shop", ManualClock())
+    await accounts.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "retriable"),
+    [
+        ("s3://books/all", OSError("no route"), True),
+        ("s3://books/all", ValueError("no such region"), False),
+        ("file:///books", OSError("read-only"), False),
+        ("/books", OSError("read-only"), False),
+    ],
+)
+async def test_only_remote_storage_may_be_out_of_reach_for_a_while(monkeypatch, path, error, retriable):
+    def make(self: AuditFolder) -> None:
+        raise error
+
+    monkeypatch.setattr(AuditFolder, "make", make)
+    with pytest.raises(AuditNotWritten) as raised:
+        await AuditRecordFiles(path, "shop", ManualClock()).open()
+    assert raised.value.retriable is retriable

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from multilane.cli import connecting, main
+from multilane.cli.brokers import connected
 from multilane.dev.certificates import make_certificates
 from multilane.dev.kafka import KafkaCluster
+from multilane.errors import ConfigError, NetworkError
 
 
 def test_help_lists_the_commands():
@@ -35,6 +39,18 @@ def test_our_errors_are_one_line(monkeypatch, capsys, tmp_path):
     result = capsys.readouterr().err
     assert result.startswith("error: no usable Java")
     assert result.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [ConfigError, NetworkError])
+def test_foreign_text_in_an_error_forges_no_message(monkeypatch, capsys, error):
+    def fail():
+        with connected():
+            raise error("refused: x\nerror: forged\nhttps://u:pw@host")
+
+    monkeypatch.setattr(main, "app", fail)
+    with suppress(SystemExit, typer.Exit):
+        main.main()
+    assert capsys.readouterr().err.splitlines() == ["error: refused: x", "  error: forged", "  https://***@host"]
 
 
 @pytest.fixture

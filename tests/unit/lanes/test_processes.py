@@ -19,7 +19,7 @@ from multilane.clock import SystemClock
 from multilane.lanes.processes import Processes, WorkerGate
 from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.worker import WorkerDied
-from process_functions import crash_on, give_a_lock, hang_on, leave, own_pid, raise_picky
+from process_functions import DiesFirst, crash_on, give_a_lock, hang_on, leave, own_pid, raise_picky
 
 OWNER = """
 import asyncio, os
@@ -150,6 +150,19 @@ async def test_errors_come_back_whatever_they_are():
 async def test_a_worker_that_cannot_start_says_why():
     with pytest.raises(WorkerDied, match="before it was ready"):
         await Processes(1).start(_Unimportable())
+
+
+async def test_a_start_that_failed_can_be_repeated(tmp_path):
+    """One of two workers dies: the other one may stay, and there are two in the end."""
+    pool = Processes(2)
+    try:
+        with pytest.raises(WorkerDied, match="before it was ready"):
+            await pool.start(DiesFirst(str(tmp_path)))
+        assert len(pool.pids) <= 1
+        await pool.start(DiesFirst(str(tmp_path)))
+        assert len(set(pool.pids)) == 2
+    finally:
+        await pool.close()
 
 
 async def test_the_gate_is_fair_and_survives_cancelled_waits():

@@ -6,11 +6,16 @@ import asyncio
 import json
 import logging
 import multiprocessing
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from lane_world import until
 from multilane.app.app import App
+from multilane.clock import ManualClock
+from multilane.errors import AuditNotWritten
+from multilane.lanes.worker import WorkerDied
 from multilane.runtime import starting
 from multilane.wire.records.record import Record
 from process_functions import Endless
@@ -54,6 +59,76 @@ async def test_a_stop_does_not_wait_for_worker_processes_that_never_begin(tmp_pa
     await asyncio.wait_for(task, 30.0)
     await asyncio.to_thread(worker.join, 30.0)
     assert not worker.is_alive()
+
+
+class Opening:
+    """A lane factory whose `open` raises these errors first."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.config = SimpleNamespace(name="o")
+        self._errors = list(errors)
+        self.opens = 0
+
+    async def open(self) -> None:
+        self.opens += 1
+        if self._errors:
+            raise self._errors.pop(0)
+
+
+def out_of_reach(*, retriable: bool = True) -> AuditNotWritten:
+    error = AuditNotWritten("audit: cannot write to s3://books: no route")
+    error.retriable = retriable
+    return error
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    monkeypatch.setattr(starting, "_RETRY_BACKOFF", 0.001)
+    monkeypatch.setattr(starting, "_LONGEST_BACKOFF", 0.001)
+
+
+async def opened(factory: Opening) -> bool:
+    return await starting.opened(cast("Any", factory), ManualClock(), asyncio.Event())
+
+
+async def test_remote_audit_storage_that_is_out_of_reach_is_waited_for(hurried, caplog):
+    """It ended the app, and so all other groups."""
+    factory = Opening(*(out_of_reach() for _ in range(9)))
+    with caplog.at_level(logging.WARNING, "multilane"):
+        assert await opened(factory)
+    assert factory.opens == 10
+    [line] = [r.getMessage() for r in caplog.records]
+    assert "consumer o cannot start yet, retrying: audit: cannot write to s3://books: no route" in line
+
+
+async def test_what_will_not_pass_ends_the_start_at_once(hurried):
+    factory = Opening(out_of_reach(retriable=False))
+    with pytest.raises(AuditNotWritten):
+        await opened(factory)
+    assert factory.opens == 1
+
+
+@pytest.mark.parametrize("error", [WorkerDied("worker process 7 was killed by SIGKILL"), OSError("no more processes")])
+async def test_worker_processes_that_die_at_start_are_started_again(hurried, error):
+    factory = Opening(error, error)
+    assert await opened(factory)
+    assert factory.opens == 3
+
+
+async def test_worker_processes_that_never_start_end_the_app(hurried):
+    factory = Opening(*(WorkerDied("worker process 7 ended with exit code 1") for _ in range(9)))
+    with pytest.raises(WorkerDied, match="consumer o: its worker processes could not start, 5 times in a row: worker"):
+        await opened(factory)
+    assert factory.opens == 5
+
+
+async def test_a_stop_ends_the_wait_for_a_start():
+    factory, stopping = Opening(*(out_of_reach() for _ in range(9))), asyncio.Event()
+    task = asyncio.create_task(starting.opened(cast("Any", factory), ManualClock(), stopping))
+    await until(lambda: factory.opens)
+    stopping.set()
+    assert await asyncio.wait_for(task, 30.0) is False
+    assert factory.opens == 1
 
 
 async def test_a_loop_is_asked_whether_it_runs_after_the_engine_has_ended_too(tmp_path, unused_tcp_port):

@@ -122,6 +122,21 @@ def test_what_only_sounds_like_one_is_packed(shop, tmp_path, name, text):
     assert name in map(str, pack(shop, tmp_path / "app.zip"))
 
 
+def test_a_configuration_with_a_password_in_clear_is_refused_with_its_line(shop, tmp_path):
+    _write(shop / "conf" / "prod.cfg", "clusters:\n  k:\n    brokers: b\n    properties: {sasl.password: hunter2}\n")
+    with pytest.raises(
+        ConfigError, match=r"^conf/prod\.cfg:4 \(clusters\.k\.properties\..sasl\.password.\): "
+    ) as raised:
+        pack(shop, tmp_path / "app.zip")
+    assert "hunter2" not in str(raised.value)
+    assert "${NAME}" in str(raised.value)
+    assert sorted(tmp_path.iterdir()) == [shop]
+    assert pack(shop, tmp_path / "app.zip", allow=["prod.cfg"])
+    assert pack(shop, tmp_path / "app.zip", exclude=["conf"])
+    _write(shop / "conf" / "prod.cfg", "clusters: {k: {brokers: b, properties: {sasl.password: '${PASSWORD}'}}}\n")
+    assert pack(shop, tmp_path / "app.zip")
+
+
 def test_links_that_lead_out_are_refused_by_name(shop, tmp_path):
     _write(tmp_path / "outside" / "data.csv", "not for others")
     (shop / "deep" / "link.csv").symlink_to(tmp_path / "outside" / "data.csv")

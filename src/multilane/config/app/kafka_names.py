@@ -55,6 +55,12 @@ def meaning(key: str) -> PropertyMeaning:
     return _of_row(key, lookup(key).row) if found is None else found
 
 
+def is_secret(key: str) -> bool:
+    """Whether this is a known property whose value is a secret."""
+    found = _known(key)
+    return found is not None and found.row.kind is ValueKind.SECRET
+
+
 def _known(key: str) -> PropertyMeaning | None:
     """Like `meaning`, but without a suggestion, which takes a thousand times as long."""
     name = fold(key)

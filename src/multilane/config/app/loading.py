@@ -16,6 +16,7 @@ from typing import Any, Final
 from multilane.config.app import rings, rules, sharing
 from multilane.config.app.clients import consumer_properties, error_consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.cluster_identity import cluster_identities
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.entries import Reading, read_entry, variables_of
 from multilane.config.app.files import tree
@@ -52,7 +53,7 @@ _SCALER_MODELS: Final[Mapping[str, type[Frozen]]] = {
     "consumers": ScalerConsumer,
     "errorConsumers": ScalerShovel,
 }
-_LARGEST_FILE: Final = 512 * 1024
+LARGEST_FILE: Final = 512 * 1024
 _VOCABULARY: Final = {section: frozenset(folded_keys_of(model)) for section, model in MODELS.items()}
 
 
@@ -121,7 +122,7 @@ class _Loader:
             self.problems.add(error.location, "", error.what, error.fix)
             return None
         if not root.entries:
-            what = "the file is empty"
+            what = "the file is empty, so an app would read nothing from it"
             self.problems.add(SourceLocation(file), "", what, "write its sections, or omit the file")
         return Arranger(_VOCABULARY, self.profile, self.problems).arrange(root)
 
@@ -174,11 +175,12 @@ class _Loader:
     def _check_across(self) -> None:
         consumers = [reading.config for reading in self.readings["consumers"].values() if reading.sound]
         shovels = [reading.config for reading in self.readings["errorConsumers"].values() if reading.sound]
-        brokers = {fold: reading.config.brokers for fold, reading in self.readings["clusters"].items()}
+        clusters = {fold: reading.config.brokers for fold, reading in self.readings["clusters"].items()}
+        cluster_of = cluster_identities(clusters)
         pairs = sharing.with_clusters(consumers, {r.config.name: r.config for r in self.readings["clusters"].values()})
-        same_readers = rings.of_same_readers(consumers, shovels, brokers, sharing.side_by_side(pairs))
-        conflicts = () if self.problems.found else sharing.of_conflicts(pairs)
-        for section, name, finding in (*same_readers, *conflicts, *rings.of_rings(consumers)):
+        same_readers = rings.of_same_readers(consumers, shovels, cluster_of, sharing.side_by_side(pairs))
+        conflicts = () if self.problems.found else sharing.of_conflicts(pairs, cluster_of)
+        for section, name, finding in (*same_readers, *conflicts, *rings.of_rings(consumers, cluster_of)):
             self._report(self.readings[section][name.casefold()], [finding])
 
     def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.RuleFinding]:
@@ -278,14 +280,14 @@ def _without_files(cluster: ClusterConfig) -> ClusterConfig:
 def _text(file: str) -> str:
     try:
         with open(file, "rb") as opened:
-            data = opened.read(_LARGEST_FILE + 1)
+            data = opened.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "its name is not valid"
         raise tree.Unreadable(
             SourceLocation(file), f"the file cannot be read: {why}", "check its name and permissions"
         ) from None
-    if len(data) > _LARGEST_FILE:
-        raise tree.Unreadable(SourceLocation(file), f"the file has more than {_LARGEST_FILE} bytes", "split it")
+    if len(data) > LARGEST_FILE:
+        raise tree.Unreadable(SourceLocation(file), f"the file has more than {LARGEST_FILE} bytes", "split it")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -8,16 +8,17 @@ Each finding names its entry: the section and the name.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from multilane.config.app.cluster_identity import ClusterOf
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.files.source_location import joined
 from multilane.config.app.model import ShovelConfig
 from multilane.config.app.rules import RuleFinding
 
 EntryFinding = tuple[str, str, RuleFinding]
-Topic = tuple[str, str]  # cluster and name
+Topic = tuple[str, str]  # the cluster's identity, and the name
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +34,16 @@ class _Edge:
 def of_same_readers(
     consumers: Iterable[ConsumerGroupConfig],
     shovels: Iterable[ShovelConfig],
-    brokers: Mapping[str, Sequence[str]],
+    cluster_of: ClusterOf,
     side_by_side: frozenset[str] = frozenset(),
 ) -> Iterator[EntryFinding]:
-    """A group divides a topic's partitions among all its readers, whatever they do with the records. Two clusters with
-    the same `brokers` (by casefolded name) are one. `side_by_side`: consumers whose topic others may read as well."""
-    readers: dict[tuple[object, str, str], tuple[str, str, bool]] = {}
+    """A group divides a topic's partitions among all its readers, whatever they do with the records. `side_by_side`:
+    consumers whose topic others may read as well."""
+    readers: dict[tuple[str, str, str], tuple[str, str, bool]] = {}
     for section, name, (cluster, group_id), topic, field in _reading(consumers, shovels):
-        where = frozenset(brokers.get(cluster, (cluster,)))
         is_beside = section == "consumers" and field == "topic" and name in side_by_side
         reader = (section, name, is_beside)
-        section_before, before, was_beside = readers.setdefault((where, group_id, topic), reader)
+        section_before, before, was_beside = readers.setdefault((cluster_of(cluster), group_id, topic), reader)
         if (section_before, before) != (section, name) and not (is_beside and was_beside):
             what = (
                 f"{joined(section_before, before)} also reads {topic} as group {group_id}: each would get only some of "
@@ -59,18 +59,19 @@ def _reading(
     consumers: Iterable[ConsumerGroupConfig], shovels: Iterable[ShovelConfig]
 ) -> Iterator[tuple[str, str, tuple[str, str], str, str]]:
     for consumer in consumers:
-        group = consumer.cluster.casefold(), consumer.group_id
+        group = consumer.cluster, consumer.group_id
         yield "consumers", consumer.name, group, consumer.topic, "topic"
         if consumer.retry is not None and consumer.retry != consumer.topic:
             yield "consumers", consumer.name, group, consumer.retry, "retry"
     for shovel in shovels:
         for topic in dict.fromkeys(shovel.topics):
-            yield "errorConsumers", shovel.name, (shovel.cluster.casefold(), shovel.group_id), topic, "topics"
+            yield "errorConsumers", shovel.name, (shovel.cluster, shovel.group_id), topic, "topics"
 
 
-def of_rings(consumers: Iterable[ConsumerGroupConfig]) -> Iterator[EntryFinding]:
-    """Each ring once. The rules of a consumer report a ring within it."""
-    edges = _on_rings([edge for consumer in consumers for edge in _edges(consumer)])
+def of_rings(consumers: Iterable[ConsumerGroupConfig], cluster_of: ClusterOf) -> Iterator[EntryFinding]:
+    """Each ring once. The rules of a consumer report a ring within it. Error consumers are no part of a ring: they
+    count how often they move a record, and `maxErrorCount` bounds it."""
+    edges = _on_rings([edge for consumer in consumers for edge in _edges(consumer, cluster_of(consumer.cluster))])
     known: set[frozenset[Topic]] = set()
     for first in edges:
         ring = _ring_through(first, edges)
@@ -82,8 +83,7 @@ def of_rings(consumers: Iterable[ConsumerGroupConfig]) -> Iterator[EntryFinding]
             yield "consumers", first.consumer, RuleFinding((first.field,), what, "give one of them another topic")
 
 
-def _edges(consumer: ConsumerGroupConfig) -> Iterator[_Edge]:
-    cluster = consumer.cluster.casefold()
+def _edges(consumer: ConsumerGroupConfig, cluster: str) -> Iterator[_Edge]:
     ways = (
         (consumer.topic, consumer.retry, "retry"),
         (consumer.topic, consumer.error, "error"),

@@ -14,6 +14,7 @@ from typing import Final
 
 from multilane.config.app.clients import consumer_properties
 from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.cluster_identity import ClusterOf
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.rules import RuleFinding
 from multilane.config.consumer import parse_consumer
@@ -54,12 +55,12 @@ def side_by_side(consumers: Iterable[Pair]) -> frozenset[str]:
     return frozenset(consumer.name for consumer, cluster in consumers if mode_of(consumer, cluster) is not None)
 
 
-def of_conflicts(consumers: Iterable[Pair]) -> Iterator[EntryFinding]:
+def of_conflicts(consumers: Iterable[Pair], cluster_of: ClusterOf) -> Iterator[EntryFinding]:
     """Consumers of one group and topic that would divide its partitions although they say that they share, and triggers
     that would handle each other's retries."""
     for (first, first_cluster), (second, second_cluster) in combinations(list(consumers), 2):
         modes = mode_of(first, first_cluster), mode_of(second, second_cluster)
-        if first.group_id != second.group_id or None in modes or not _is_one_cluster(first_cluster, second_cluster):
+        if first.group_id != second.group_id or None in modes or not _are_one(cluster_of, first, second):
             continue
         if first.topic == second.topic and set(modes) != {OFF}:
             yield from _apart(first, second, modes, key_of_trigger(first, first_cluster), (second, second_cluster))
@@ -88,8 +89,8 @@ def _apart(
         yield "consumers", second.name, RuleFinding(("sharing",), what, fix)
 
 
-def _is_one_cluster(one: ClusterConfig, other: ClusterConfig) -> bool:
-    return one.name == other.name or bool({b.casefold() for b in one.brokers} & {b.casefold() for b in other.brokers})
+def _are_one(cluster_of: ClusterOf, first: ConsumerGroupConfig, second: ConsumerGroupConfig) -> bool:
+    return cluster_of(first.cluster.casefold()) == cluster_of(second.cluster.casefold())
 
 
 def with_clusters(consumers: Iterable[ConsumerGroupConfig], clusters: Mapping[str, ClusterConfig]) -> list[Pair]:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -319,6 +319,9 @@ class LeaseCoordinator:
         if self._is_stopping:
             self._lease_table.drop(number)  # the end of the run does not wait for it
         lease = self._lease_table.grant(number, channel)
+        if lease is not None and self._app is not None:
+            members = {consumer: identity.member_id for consumer, identity in self._app.members()}
+            lease = replace(lease, members=members)
         channel.try_send(ToWorker.GRANT, number=number, loan=None if lease is None else lease.to_json())
 
     def _on_progress(self, channel: MessageChannel, message: Message) -> None:

@@ -158,14 +158,17 @@ class TaskLease:
     seconds: float  # to process
     patience: float  # seconds for calls in flight when the time is up; longer calls are carried over
     leases: tuple[PartitionLease, ...] = field(default=())
+    members: Mapping[str, str] = field(default_factory=dict)  # by consumer: the id of its member, if it has one now
 
     def to_json(self) -> Json:
         units = [lease.to_json() for lease in self.leases]
-        return {"number": self.number, "seconds": self.seconds, "patience": self.patience, "units": units}
+        terms = {"number": self.number, "seconds": self.seconds, "patience": self.patience}
+        return {**terms, "units": units, "members": dict(self.members)}
 
 
 def task_lease_from(data: Json) -> TaskLease:
-    return TaskLease(data["number"], data["seconds"], data["patience"], tuple(map(lease_from, data["units"])))
+    leases = tuple(map(lease_from, data["units"]))
+    return TaskLease(data["number"], data["seconds"], data["patience"], leases, data.get("members", {}))
 
 
 def held_to_json(held: Iterable[HeldRecord]) -> Json:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -69,6 +70,7 @@ class _ConsumerWork:
     consumer: AsyncConsumer
     expiry: _LeaseExpiry = field(default_factory=_LeaseExpiry)
     lease_runner: LeaseRunner | None = None
+    member_id: str | None = None  # of the group member that leases out the partitions, as of the last lease
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +132,7 @@ class LeaseWorkerApp:
             for name, lane_factory in lane_factories.items():
                 consumer = AsyncConsumer(lane_factory.source.reader_properties, clock=self._clock, observer=self._news)
                 self._consumers[name] = work = _ConsumerWork(lane_factory, consumer)
+                lane_factory.act_for(partial(_member_of, work))
                 lane_factory.fence.watch(work.expiry)
                 await lane_factory.open()
         except BaseException:
@@ -175,6 +178,8 @@ class LeaseWorkerApp:
             failure, self._failure = self._failure, None
             raise failure
         self._ends_early = False
+        for name, work in self._consumers.items():
+            work.member_id = lease.members.get(name)
         by_consumer: dict[str, list[_ActiveLease]] = {}
         for granted in lease.leases:
             self._active[granted.number] = one = _ActiveLease(granted)
@@ -363,6 +368,10 @@ class LeaseWorkerApp:
                 lease = self._progress_of(active)
                 kept = await work.lane_factory.try_write_audit()
                 self._send(FromWorker.RETURN, units=[(lease if kept else active.as_known).to_json()])
+
+
+def _member_of(work: _ConsumerWork) -> str | None:
+    return work.member_id
 
 
 def _partition_of(record: Record) -> TopicPartition:

@@ -49,7 +49,7 @@ class ProcessGroup:
         config, lanes = self.config, self._lanes
         topics = lanes.source.topics
         try:
-            if not await opened(lanes, self._stopping):
+            if not await opened(lanes, self._clock, self._stopping):
                 return
             consumer = await member_of(lanes, self._clock, self._observer, self._stopping)
             if consumer is None:

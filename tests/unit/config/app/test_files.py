@@ -175,7 +175,7 @@ def test_a_file_is_known_by_its_keys(text, section, problems):
 def test_a_file_without_content(problems):
     assert "do not show what this file configures" in problems("a: {b: 1, c: 2}")[0][2]
     for text in ("", "# nothing\n", "---\n"):
-        assert "the file is empty" in problems(text)[0][2]
+        assert "the file is empty, so an app would read nothing" in problems(text)[0][2]
         assert "the file is empty" in problems("clusters: {k: {clientId: c, brokers: b}}", text)[0][2]
     assert "this configures nothing" in problems("clusters:\nconsumers: {}\n# nothing\n")[0][2]
     what, fix = problems("profiles: {stage: {clusters: {k: {clientId: c, brokers: b}}}}")[0][2:]

@@ -13,8 +13,11 @@ from multilane.clock import SystemClock
 from multilane.commit.completion_map import LogMark, encode
 from multilane.engines.batches.coordinator_app import CoordinatorApp, CoordinatorGroup
 from multilane.engines.batches.lease_table import LeaseTable
+from multilane.engines.batches.messages import TaskLease
 from multilane.engines.batches.worker_app import LeaseWorkerApp
+from multilane.listeners.context import MEMBER
 from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from multilane.wire.records.record import Record
 
 APP = """
 from multilane.app.app import App
@@ -59,6 +62,26 @@ def test_a_worker_stops_only_for_the_consumer_whose_lease_is_over(target):
             await app.close()
 
     assert asyncio.run(shut()) == {"orders": True, "bills": False}
+
+
+def test_the_context_of_a_leased_record_names_the_member_that_leases_it_out(target):
+    """It had no member in workers of this flow."""
+
+    async def named() -> list[dict[str, str | None]]:
+        app = LeaseWorkerApp(target)
+        await app.open(lambda kind, **fields: None)
+        try:
+            found = []
+            for members in ({"orders": "m-1", "bills": "m-2"}, {"orders": "m-3"}):
+                await app.serve(TaskLease(1, 0.0, 0.0, (), members))
+                chains = {name: work.lane_factory._chain for name, work in app._consumers.items()}
+                record = Record("t", 0, 0, 0, 0, None, None)
+                found.append({name: chain.enter(record).context.get(MEMBER) for name, chain in chains.items()})
+            return found
+        finally:
+            await app.close()
+
+    assert asyncio.run(named()) == [{"orders": "m-1", "bills": "m-2"}, {"orders": "m-3", "bills": None}]
 
 
 def test_a_group_that_is_not_answered_shortens_no_other_lease(target):

@@ -95,6 +95,7 @@ class Worker:
     closed = threading.Event()
     steered: ClassVar[list] = []
     renewed: ClassVar[list] = []
+    members: ClassVar[list] = []
 
     def __init__(self, target):
         if target == "not here":
@@ -110,6 +111,7 @@ class Worker:
     async def serve(self, lease):
         self.steered_before = list(Worker.steered)
         self.renewed_before = list(Worker.renewed)
+        Worker.members.append(dict(lease.members))
         done = [
             replace(granted, points=dict.fromkeys(granted.points, CommitPoint(5, 0, ())), settled=5)
             for granted in lease.leases
@@ -148,6 +150,7 @@ def driver():
     driver = Driver()
     Worker.closed.clear()
     Worker.steered.clear()
+    Worker.members.clear()
     yield driver
     for run in list(worker._workers):
         worker._workers.pop(run).close()
@@ -195,6 +198,7 @@ def test_a_lease_is_granted_and_returned(driver, plan):
     [number] = coordinator.plan()
     [lease] = work(plan, coordinator.address, number, Worker)
     assert lease.settled == 5
+    assert Worker.members == [{"Orders": "m-1"}], "for the context of its records"
     assert app.processor.commit_point(ONE).offset == 5, "it was known before the task ended"
     assert coordinator.wait_for_work(0), "more has probably come since"
     assert work(plan, coordinator.address, number, Worker) == [], "its batch is over"

@@ -22,8 +22,14 @@ def test_a_lease_goes_over_the_channel():
         (retry,),
         5,
     )
-    task_lease = TaskLease(3, 2.5, 0.5, (lease,))
+    task_lease = TaskLease(3, 2.5, 0.5, (lease,), {"Orders": "m-1"})
     received = task_lease_from(json.loads(json.dumps(task_lease.to_json())))
     assert received == task_lease
     assert received.leases[0].retries[0].headers == retry.headers
     assert received.leases[0].retries[0].timestamp == retry.timestamp
+
+
+def test_the_members_of_a_lease_may_be_missing():
+    form = TaskLease(3, 2.5, 0.5, (), {"Orders": "m-1"}).to_json()
+    del form["members"]
+    assert task_lease_from(form) == TaskLease(3, 2.5, 0.5)

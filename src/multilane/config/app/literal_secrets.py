@@ -1,0 +1,65 @@
+"""Finds passwords and keys that a configuration holds in clear, where `${NAME}` would keep them in the environment.
+
+Thread: none (pure).
+
+Knows a configuration by its content, whatever the file's name: a secret Kafka property under `properties`, or the
+`auth.password` of an entry with `brokers`. Never returns a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from multilane.config.app.files import tree
+from multilane.config.app.files.environment import interpolate
+from multilane.config.app.files.source_location import Problems, SourceLocation, TooManyProblems, joined
+from multilane.config.app.files.tree import Branch, Listing, Node, Scalar
+from multilane.config.app.kafka_names import is_secret
+
+_WORTH_READING: Final = (re.compile(rb"(?i)properties|auth"), re.compile(rb"(?i)password|jaas|key"))
+_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
+
+Found = tuple[SourceLocation, str]  # where, and the key with its parent keys
+
+
+def literal_secrets(data: bytes, file: str) -> list[Found]:
+    """Each secret once, in the order of the file. Nothing for a file that cannot be read as a configuration."""
+    if not all(words.search(data) for words in _WORTH_READING):
+        return []  # parsing takes a hundred times as long
+    try:
+        root = tree.parse(data.decode("utf-8-sig"), file, Problems())
+    except (UnicodeDecodeError, tree.Unreadable, TooManyProblems):
+        return []
+    return sorted(dict(_in(root, ())).items())
+
+
+def _in(node: Node, path: tuple[str, ...]) -> Iterator[Found]:
+    if isinstance(node, Listing):
+        for item in node.items:
+            yield from _in(item, path)
+    if not isinstance(node, Branch):
+        return
+    auth = node.get("auth")
+    if "brokers" in node.entries and isinstance(auth, Branch):
+        password = auth.entries.get("password")
+        if password is not None and _is_literal(password.node):
+            yield password.node.location, joined(*path, "auth", password.key)
+    for fold, entry in node.entries.items():
+        here = (*path, entry.key)
+        if fold == "properties" and isinstance(entry.node, Branch):
+            for held in entry.node.entries.values():
+                if is_secret(held.key) and _is_literal(held.node):
+                    yield held.node.location, joined(*here, held.key)
+        yield from _in(entry.node, here)
+
+
+def _is_literal(node: Node) -> bool:
+    """With a variable that has no default, the text around it is no secret: `...LoginModule password="${NAME}";`."""
+    if not isinstance(node, Scalar) or node.empty:
+        return False
+    problems = Problems()
+    filled = interpolate(node, {}, problems)
+    text = filled.text if isinstance(filled, Scalar) else ""
+    return not problems.found and bool(text) and _CERTIFICATE not in text
