@@ -107,10 +107,11 @@ class World:
         due_at: Callable[[Record], float] | None = None,
         as_rows: bool = False,
         runner: Any = None,
+        start: int = 0,
     ) -> None:
         self.clock = ManualClock()
         self.failures = TakenOver()
-        self.intake = Intake(PARTITION, Ledger(0, in_bulk=as_rows), room)
+        self.intake = Intake(PARTITION, Ledger(start, in_bulk=as_rows), room)
         lanes_by_class = {MAIN: lanes, **(classes or {})}
         chains = {name: Chains(by_key(), many, due_at) for name, many in lanes_by_class.items()}
         is_unique = window is not None and window.select is newest_of_each_key

@@ -1,0 +1,219 @@
+"""One partition, several triggers: who gets which records, who is detached, and what may be committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+import pytest
+
+from lane_world import PARTITION, World, block_of, turns
+from multilane.clock import ManualClock
+from multilane.commit.ledger import CommitPoint
+from multilane.commit.trigger_positions import Position
+from multilane.lanes.shared_processor import DetachLimits, SharedProcessor, Trigger
+from multilane.wire.records.record import Record
+
+FAR = DetachLimits(1_000_000, 3600.0, 1 << 40)
+
+
+class Reads:
+    """Remembers who reads on its own."""
+
+    def __init__(self) -> None:
+        self.detached: list[Trigger] = []
+        self.woken = 0
+
+    def begin(self, shared, trigger):
+        self.detached.append(trigger)
+
+    def end(self, shared):
+        self.detached.clear()
+
+    def wake(self):
+        self.woken += 1
+
+
+class Shared:
+    """Triggers by name, each at an offset of its own. A trigger handles what its gate lets through."""
+
+    def __init__(self, clock=None, start=0, absent=None, **offsets: int) -> None:
+        self.clock = clock or ManualClock()
+        self.got: dict[str, list[int]] = defaultdict(list)
+        self.gates: dict[str, asyncio.Event] = {}
+        self.worlds: dict[str, World] = {}
+        self.reads = {name: Reads() for name in offsets}
+        self.hungry = 0
+        triggers = []
+        for name, offset in offsets.items():
+            world = World(self._handler(name), lanes=2, room=4, start=offset)
+            self.worlds[name] = world
+            triggers.append(Trigger(name, world.processor, FAR, self.reads[name], -1))
+        self.processor = SharedProcessor(
+            PARTITION, triggers, CommitPoint(start, 0, (), 0), absent or {}, self.clock, absent_after=60.0
+        )
+        self.failures: list[BaseException] = []
+        self.processor.listen(self._note_hungry, self.failures.append)
+
+    def _note_hungry(self) -> None:
+        self.hungry += 1
+
+    def _handler(self, name: str):
+        gate = self.gates[name] = asyncio.Event()
+        gate.set()
+
+        async def handle(record: Record) -> None:
+            await gate.wait()
+            self.got[name].append(record.offset)
+
+        return handle
+
+    def limit(self, name: str, limits: DetachLimits) -> None:
+        self.processor.triggers[name].limits = limits
+
+    async def give(self, first: int, many: int) -> None:
+        self.processor.accept(block_of([f"k{n}" for n in range(many)], first))
+        self.processor.feed()
+        await turns(40)
+
+    async def __aenter__(self) -> Shared:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for gate in self.gates.values():
+            gate.set()
+        await self.processor.drain(0.0)
+        for world in self.worlds.values():
+            world.threads.close()
+
+
+async def test_each_gets_every_record_from_its_own_position_on():
+    async with Shared(a=0, b=3, c=7) as shared:
+        await shared.give(0, 5)
+        await shared.give(5, 5)
+        assert {name: sorted(got) for name, got in shared.got.items()} == {
+            "a": list(range(10)),
+            "b": list(range(3, 10)),
+            "c": list(range(7, 10)),
+        }
+
+
+async def test_the_shared_read_begins_where_the_first_of_them_is():
+    """Nobody here needs what an absent trigger has left."""
+    async with Shared(start=2, absent={"gone": Position(2)}, a=9, b=5) as shared:
+        assert shared.processor.end(PARTITION) == 5
+
+
+async def test_who_begins_below_the_group_reads_on_its_own():
+    async with Shared(start=10, late=3, here=10) as shared:
+        assert [t.name for t in shared.reads["late"].detached] == ["late"]
+        assert shared.processor.end(PARTITION) == 10
+        await shared.give(10, 3)
+        assert (shared.got["here"], shared.got["late"]) == ([10, 11, 12], [])
+        assert shared.processor.commit_point(PARTITION).offset == 10, "it never moves back"
+
+
+@pytest.mark.parametrize(
+    ("limits", "wait"), [(DetachLimits(3000, 3600.0, 1 << 40), 0.0), (DetachLimits(10**6, 3600.0, 50_000), 0.0)]
+)
+async def test_a_full_trigger_is_detached_and_pauses_nobody(limits, wait):
+    async with Shared(slow=0, quick=0) as shared:
+        shared.limit("slow", limits)
+        shared.gates["slow"].clear()
+        for first in range(0, 6000, 1000):
+            await shared.give(first, 1000)
+            await turns(4000)
+            assert shared.processor.wants_blocks(PARTITION)
+        assert shared.got["quick"] == sorted(shared.got["quick"])
+        assert len(shared.got["quick"]) == 6000
+        assert [t.name for t in shared.reads["slow"].detached] == ["slow"]
+        waiting = shared.worlds["slow"].intake.waiting_rows
+        await shared.give(6000, 1000)
+        assert shared.worlds["slow"].intake.waiting_rows == waiting, "the shared read gives it nothing more"
+
+
+async def test_a_trigger_that_does_not_keep_up_for_long_is_detached():
+    async with Shared(slow=0, quick=0) as shared:
+        shared.limit("slow", DetachLimits(10**6, 10.0, 1 << 40))
+        shared.gates["slow"].clear()
+        await shared.give(0, 3000)
+        await turns(6000)
+        assert shared.reads["slow"].detached == []
+        shared.clock.advance(11.0)
+        await shared.give(3000, 10)
+        assert [t.name for t in shared.reads["slow"].detached] == ["slow"]
+
+
+async def test_when_nobody_wants_more_nobody_is_detached():
+    """The partition is paused then, and no trigger waits for another."""
+    async with Shared(a=0, b=0) as shared:
+        for name in ("a", "b"):
+            shared.limit(name, DetachLimits(1, 0.0, 1))
+            shared.gates[name].clear()
+        await shared.give(0, 3000)
+        assert not shared.processor.wants_blocks(PARTITION)
+        assert not shared.reads["a"].detached + shared.reads["b"].detached
+
+
+async def test_who_has_caught_up_shares_again_and_gets_nothing_twice():
+    async with Shared(start=10, late=4, here=10) as shared:
+        late = shared.processor.triggers["late"]
+        await shared.give(10, 5)
+        shared.processor.give(late, block_of([f"k{n}" for n in range(8)], 4))
+        late.processor.feed()
+        await turns(40)
+        assert not shared.processor.catches_up(late, 12)
+        shared.processor.give(late, block_of([f"k{n}" for n in range(5)], 12))
+        late.processor.feed()
+        await turns(40)
+        assert shared.processor.catches_up(late, 17)
+        await shared.give(15, 5)
+        assert sorted(shared.got["late"]) == list(range(4, 20))
+        assert shared.processor.commit_point(PARTITION).offset == 20
+
+
+async def test_the_slowest_decides_and_the_others_are_named():
+    async with Shared(slow=0, quick=0) as shared:
+        shared.gates["slow"].clear()
+        await shared.give(0, 4)
+        point = shared.processor.commit_point(PARTITION)
+        assert (point.offset, point.runs) == (0, ())
+        assert point.positions == {"slow": Position(0), "quick": Position(4)}
+        shared.gates["slow"].set()
+        await turns(40)
+        assert shared.processor.commit_point(PARTITION).offset == 4
+
+
+async def test_who_is_absent_holds_the_commit_for_a_while(caplog):
+    caplog.set_level("WARNING")
+    async with Shared(absent={"gone": Position(2)}, start=2, here=2) as shared:
+        await shared.give(2, 4)
+        point = shared.processor.commit_point(PARTITION)
+        assert point.offset == 2
+        assert point.positions["gone"] == Position(2, (), int(shared.clock.wall()))
+        shared.clock.advance(61.0)
+        assert shared.processor.commit_point(PARTITION).offset == 6
+        assert shared.processor.commit_point(PARTITION).positions["gone"].offset == 2, "for when it returns"
+        assert [r.getMessage() for r in caplog.records] == [
+            "t-3: trigger gone has been absent for 60 s (absentAfter): commits no longer wait for it at offset 2"
+        ]
+
+
+async def test_the_end_of_a_log_without_records_is_passed_by_all():
+    async with Shared(a=0, b=0) as shared:
+        await shared.give(0, 2)
+        assert shared.processor.is_idle(PARTITION)
+        shared.processor.pass_to(PARTITION, 9, 0)
+        assert shared.processor.end(PARTITION) == 9
+        assert shared.processor.commit_point(PARTITION).offset == 9
+
+
+async def test_a_hungry_trigger_wakes_whoever_reads_for_it():
+    async with Shared(start=10, late=4, here=10) as shared:
+        late = shared.processor.triggers["late"]
+        shared.processor.give(late, block_of(["k"] * 3, 4))
+        before = shared.hungry
+        late.processor.feed()
+        await turns(20)
+        assert shared.reads["late"].woken
+        assert shared.hungry > before
