@@ -46,7 +46,7 @@ class Overdue:
         for lane in stuck:
             lane.hangs = True
             self._work.gate.hangs(lane)
-            self._work.watch.caution.hangs(lane.records)
+            self._work.watch.hangs(lane.records)
             if not lane.has_substitute and self.substitutes < wanted:
                 self._abandon(lane, wanted)
         self._log_standstill(len(stuck), 2 * wanted, now)

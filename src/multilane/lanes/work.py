@@ -111,7 +111,7 @@ class Work:
     def _turn(self, listener: Listener, records: Sequence[Record]) -> AbstractAsyncContextManager[object]:
         """If the number of concurrent calls is limited, the processing time of a call starts with its turn."""
         gate = listener.gate or _ALWAYS_OPEN
-        return gate if not self.watch.is_careful else self.watch.caution.turn(records, gate)
+        return gate if not self.watch.is_careful else self.watch.turn(records, gate)
 
     def _begin(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> None:
         self.watch.begin(lane.slot, records)

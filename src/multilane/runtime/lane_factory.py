@@ -236,7 +236,7 @@ class LaneFactory:
         def on_end(interrupted: Sequence[Record]) -> None:
             self._forget(processor)
             threads.close()
-            self._crash_watch.end(intakes)
+            self._crash_watch.end(watch, intakes)
             if self._gate is not None:
                 self._gate.count_out(queue)
             if self._audit is not None and bounds is not None:
