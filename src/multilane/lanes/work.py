@@ -20,13 +20,17 @@ from multilane.lanes.partition_queue import PartitionQueue
 from multilane.lanes.settling import Settling
 from multilane.lanes.threads import failure_of
 from multilane.lanes.work_rules import FailureSide, WorkRules, cannot_settle_offset, is_behind
+from multilane.lanes.worker import WorkerDied
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import ListenerKind
 from multilane.listeners.window import Select, Selection, newest_of_each_key
+from multilane.logs import logger
 from multilane.outcome.parking import Parking
 from multilane.outcome.raised import as_failure
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
+
+log = logger(__name__)
 
 _ALWAYS_OPEN: Final = nullcontext()
 
@@ -223,7 +227,10 @@ class Work:
             back += await self._batch(lane, listener, [r for r in handled if self._of(r) is listener])
         return back
 
-    async def _one_by_one(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
+    async def _one_by_one(
+        self, lane: Lane, records: Sequence[Record], listener: Listener | None = None
+    ) -> list[Record]:
+        """In order. For a `listener` of batches each record is a batch of its own."""
         again: list[Record] = []
         for at, record in enumerate(records):
             if self.fence.check():
@@ -232,6 +239,8 @@ class Work:
                 await self.follow([record])
             elif is_behind(record, again, self._order_of):
                 again.append(record)
+            elif listener is not None:
+                again += await self._batch(lane, listener, [record])
             elif (back := await self.single(lane, record)) is not None:
                 again.append(back)
         return again
@@ -243,7 +252,15 @@ class Work:
             raise ValueError(f"the select function of {self.listener} must return each record of its window once")
         return selection
 
+    async def _after_death(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
+        """A worker process died with these, and any of them may have killed it: only one that is alone shows that."""
+        log.warning("%s: calling it once more with each of the %d records alone", listener, len(records))
+        self.settling.failures.note_interrupted(records)
+        listener.interceptors.forget(records)
+        return await self._one_by_one(lane, records, listener)
+
     async def _batch(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
+        has_died = False
         async with self._turn(listener, records):
             if self.fence.check():
                 return list(records)
@@ -258,9 +275,12 @@ class Work:
                     return self._put_back(lane, records, pending)
                 failures = dict.fromkeys(records, self._overrun(lane, records, cancelled))
             except BaseException as failure:  # noqa: BLE001 - the user's function may raise anything
+                has_died = isinstance(failure, WorkerDied)
                 failures = dict.fromkeys(records, failure_of(failure))
             finally:
                 self._end(lane)
+        if has_died and len(records) > 1 and not lane.is_overdue:
+            return await self._after_death(lane, listener, records)
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
