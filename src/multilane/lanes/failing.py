@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from multilane.clock import Clock
@@ -22,6 +22,7 @@ from multilane.lanes.failure_log import FailureLog
 from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.gate import OutageGate
 from multilane.lanes.last_steps import LastStepFunction, LastSteps
+from multilane.lanes.watch import Watch
 from multilane.listeners.context import Context
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.logs import logger
@@ -66,6 +67,7 @@ class FailureRoutes:
     keeping: BackoffSettings | None = None  # back-off for records that nothing takes; None: they are dropped
     gate: OutageGate | None = None  # while an outage lasts, failed records stay in place
     report: FailureReport | None = None  # where failures are reported (default: the log)
+    watch: Watch = field(default_factory=Watch)  # notes for which record an error interceptor or a last step runs
 
 
 class Failing:
@@ -85,6 +87,7 @@ class Failing:
         self._in_place = routes.in_place
         self._keeping = routes.keeping
         self._gate = routes.gate
+        self._watch = routes.watch
         self._kept, self._dropped, self._unended = (Seldom(_LOG_EVERY) for _ in range(3))
         self._report = routes.report or FailureReport(routes.flow.main, FailureLog(clock), observer)
         self._interceptors = interceptors
@@ -141,7 +144,8 @@ class Failing:
 
     async def _take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._note_failed()
-        context = self._interceptors.on_failure(record, error)
+        with self._watch.marked(record):
+            context = self._interceptors.on_failure(record, error)
         if self._gate is not None and (staying := self._gate.stays(record, error)) is not None:
             self._observer.count("lanes.records.held", topic=record.topic)
             return staying
@@ -230,7 +234,8 @@ class Failing:
         rest = _SHORTEST_REST
         while True:
             try:
-                await self._last_step.call(context, record, error)
+                with self._watch.marked(record):
+                    await self._last_step.call(context, record, error)
             except BaseException as failure:
                 if is_cancelled(failure):
                     raise

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, Protocol
@@ -208,6 +208,16 @@ class Watch:
         offsets = records.offsets if isinstance(records, TakenRows) else [record.offset for record in records]
         words[slot + 1] = max(offsets) if len(offsets) > 1 else IDLE
         words[slot] = min(offsets)
+
+    @contextmanager
+    def marked(self, record: Record) -> Iterator[None]:
+        """Other functions of the application run for this record, after its call."""
+        slot = self.marks.take_slot()
+        self.begin(slot, (record,))
+        try:
+            yield
+        finally:
+            self.marks.give_slot(slot)
 
     def end(self, slot: int) -> None:
         self.marks.words[slot] = IDLE

@@ -106,7 +106,7 @@ class Work:
                 error: BaseException | None = failure
             else:
                 error = None
-            self._end(lane)
+            self._end(lane, pending)
         try:
             return await self.after(lane, record, error, pending)
         finally:
@@ -123,9 +123,13 @@ class Work:
         lane.cancels = listener.cancels
         lane.is_calling = True
 
-    def _end(self, lane: Lane) -> None:
-        self.watch.end(lane.slot)
+    def _end(self, lane: Lane, pending: Pending | None) -> None:
+        """Until the records are acknowledged their work may go on: their mark stays, and the lane gets another slot."""
         lane.is_calling = False
+        if pending is None or pending.is_over:
+            self.watch.end(lane.slot)
+        else:
+            pending.slot, lane.slot = lane.slot, self.watch.marks.take_slot()
 
     async def after(
         self, lane: Lane, record: Record, error: BaseException | None, pending: Pending | None = None
@@ -141,6 +145,7 @@ class Work:
         if lane.is_overdue:
             error = self._late(lane, error)
         if error is not None:
+            self.watch.end(lane.slot)  # the shortest loop leaves its mark there
             await lane.go_on()
             return next(iter(await self._fail_all((record,), {record: error}, pending)), None)
         if pending is None:
@@ -214,7 +219,7 @@ class Work:
                 self.settling.skip_rows(records)  # they were selected when the window was taken
         elif self.window.select is not None:
             try:
-                handled, skipped = self._selected(records, self.window.select)
+                handled, skipped = self._selected(lane, records, self.window.select)
             except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
                 return await self._fail_all(records, dict.fromkeys(records, as_failure(error)), None)
             self.settling.skip(skipped)
@@ -245,8 +250,13 @@ class Work:
                 again.append(back)
         return again
 
-    def _selected(self, records: Sequence[Record], select: Select) -> Selection:
-        handled, skipped = selection = select(list(records))  # a copy: the function may change it
+    def _selected(self, lane: Lane, records: Sequence[Record], select: Select) -> Selection:
+        if records:
+            self.watch.begin(lane.slot, records)
+        try:
+            handled, skipped = selection = select(list(records))  # a copy: the function may change it
+        finally:
+            self.watch.end(lane.slot)
         is_ours = select is newest_of_each_key
         if not is_ours and (len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records)):
             raise ValueError(f"the select function of {self.listener} must return each record of its window once")
@@ -278,7 +288,7 @@ class Work:
                 has_died = isinstance(failure, WorkerDied)
                 failures = dict.fromkeys(records, failure_of(failure))
             finally:
-                self._end(lane)
+                self._end(lane, pending)
         if has_died and len(records) > 1 and not lane.is_overdue:
             return await self._after_death(lane, listener, records)
         if lane.is_overdue:

@@ -221,7 +221,7 @@ class LaneFactory:
         work = Work(
             queue,
             retry_listener if is_retry else listener,
-            self._failing(notes),
+            self._failing(notes, watch),
             self._rules(watch),
             parking,
             {self.config.retry: retry_listener} if parking is not None and self.config.retry else None,
@@ -317,12 +317,12 @@ class LaneFactory:
         retry = next(p for p in starts if p.topic == self.config.retry)
         return await self._backlogs.parking(retry, starts[retry].offset, starts[retry].runs)
 
-    def _failing(self, notes: Notes | None) -> Failing:
+    def _failing(self, notes: Notes | None, watch: Watch) -> Failing:
         if self._publisher is None:
             raise AssertionError("build() needs an open factory")
         report = FailureReport(self.config.name, self.failures, self._observer)
         targets = (self._interceptors.last_step, self._breaker, self._in_place, self._keeping, self._gate)
-        routes = FailureRoutes(self._flow, self._publisher, *targets, report=report)
+        routes = FailureRoutes(self._flow, self._publisher, *targets, report=report, watch=watch)
         return Failing(routes, self._chain, self._clock, self._observer, notes)
 
 
