@@ -55,12 +55,17 @@ class CrashWatch:
             self._table.close()
             self._table = None
 
-    async def watch(self, cluster: str, group: str, limit: int, intakes: Mapping[Intake, Start]) -> Watch:
+    async def watch(
+        self, cluster: str, group: str, limit: int, intakes: Mapping[Intake, Start], trigger: str = ""
+    ) -> Watch:
         """The watch for the processor of these intakes. A record that was in flight at `limit` deaths is not handled
-        again."""
+        again. `trigger`: see `Name`."""
         if self._table is None:
             return Watch()
-        names = {Name(cluster, group, *intake.partition, _log_of(start)): intake for intake, start in intakes.items()}
+        names = {
+            Name(cluster, group, *intake.partition, _log_of(start), trigger): intake
+            for intake, start in intakes.items()
+        }
 
         def is_settled(call: OpenCall) -> bool:
             if any(name.is_of_another_log(call.name) for name in names):

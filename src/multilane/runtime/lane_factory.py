@@ -89,6 +89,7 @@ class LaneFactory:
         self._observer = observer
         self._in_place = in_place
         self._crash_watch = CrashWatch(clock)
+        self.trigger = ""  # its name, if it shares the group with other consumers
         self._flow = flow_of(config, cluster) if in_place is None else in_place.flow
         self._chain = InterceptorChain(
             config.group_id,
@@ -216,7 +217,7 @@ class LaneFactory:
         chains = build_chains(self.registration, starts, handover.held, self._clock, as_rows=as_rows)
         brokers, limit = str(self._cluster.brokers), self.config.crash_limit
         begun = {intake: starts[intake.partition] for intake in intakes}
-        watch = await self._crash_watch.watch(brokers, self.config.group_id, limit, begun)
+        watch = await self._crash_watch.watch(brokers, self.config.group_id, limit, begun, self.trigger)
         queue = PartitionQueue(intakes, chains, self.registration.route, notes_for(parking, handover))
         work = Work(
             queue,

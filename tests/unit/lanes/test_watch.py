@@ -35,9 +35,9 @@ OTHER = Name("brokers", "group", "u", 0)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from multilane.lanes.begun import BegunTable, LaneMarks
+from multilane.lanes.begun import BegunTable, LaneMarks, Name
 table = BegunTable(Path(sys.argv[1]))
-marks = LaneMarks(table, {"t": table.number_of(("brokers", "group", "t", 3))})
+marks = LaneMarks(table, {"t": table.number_of(Name("brokers", "group", "t", 3))})
 first, second, third = (marks.take_slot() for _ in range(3))
 marks.words[first] = 7
 marks.words[second], marks.words[second + 1] = 20, 25

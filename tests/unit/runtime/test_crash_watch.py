@@ -8,15 +8,20 @@ from contextlib import nullcontext
 import pytest
 
 from lane_world import PARTITION, record_of
+from multilane.app.app import App
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
 from multilane.lanes.assignment import Start
 from multilane.lanes.begun import BegunTable, LaneMarks, Name, own_tables
 from multilane.lanes.intake import Intake
 from multilane.runtime.crash_watch import CrashWatch
+from multilane.runtime.shared_lanes import grouped
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
 
 A, B = Name("one", "a", *PARTITION), Name("one", "b", *PARTITION)
 OTHER_CLUSTER = Name("two", "a", *PARTITION)
+OTHER_TRIGGER = A._replace(trigger="second")
 
 
 def died(directory, name: Name, offset: int, times: int = 3) -> None:
@@ -37,12 +42,28 @@ class Consumers:
         self.crashes.open()
         self.intakes: dict[Name, Intake] = {}
 
-    async def watch(self, name: Name):
+    async def watch(self, name: Name, begin: int = 0):
         self.intakes[name] = intake = Intake(PARTITION, Ledger(0), 100)
-        return await self.crashes.watch(name.cluster, name.group, 3, {intake: Start(0)})
+        return await self.crashes.watch(name.cluster, name.group, 3, {intake: Start(begin)}, name.trigger)
 
 
-@pytest.mark.parametrize("other", [B, OTHER_CLUSTER], ids=["group", "cluster"])
+async def test_what_one_trigger_has_settled_may_still_kill_another(tmp_path):
+    """Triggers of a group have their own positions."""
+    died(tmp_path, A, 7)
+    consumers = Consumers(tmp_path)
+    await consumers.watch(OTHER_TRIGGER, begin=8)
+    assert (await consumers.watch(A)).poison(record_of("k", 7)) is not None
+    consumers.crashes.close()
+
+
+def test_a_name_without_a_trigger_is_written_as_ever(tmp_path):
+    table = BegunTable(tmp_path)
+    table.number_of(A)
+    assert b'["one", "a", "t", 3, ""]\n' in table.path.read_bytes()
+    table.close()
+
+
+@pytest.mark.parametrize("other", [B, OTHER_CLUSTER, OTHER_TRIGGER], ids=["group", "cluster", "trigger"])
 async def test_a_record_is_convicted_only_for_the_group_whose_processes_died(tmp_path, other):
     """The innocent record of the other group went to its error topic."""
     died(tmp_path, A, 7)
@@ -80,3 +101,30 @@ async def test_a_hanging_call_ends_the_solitude_of_its_own_record_only(tmp_path)
         first.hangs([record_of("k", 7)])
         assert first.caution._opened.is_set()
     consumers.crashes.close()
+
+
+async def test_consumers_that_share_a_group_are_told_apart_and_one_that_does_not_needs_no_name(tmp_path):
+    consumer = "{groupId: %s, name: t, cluster: main, offsetInitial: oldest, error: e}"
+    file = tmp_path / "multilane.yaml"
+    file.write_text(
+        "clusters:\n  main: {clientId: c, brokers: 'h:1', sharing: same-topic}\nconsumers:\n"
+        + "".join(f"  {name}: {consumer % group}\n" for name, group in (("a", "g"), ("b", "g")))
+        + f"  c: {(consumer % 'other').replace('}', ', sharing: off}')}\n"
+    )
+    app = App(file)
+
+    async def handle(record: Record) -> None: ...
+
+    for name in "abc":
+        app.listener(name)(handle)
+    factories = app.lane_factories()
+    grouped(factories, app.config, SystemClock())
+    watched = {}
+    for name, factory in factories.items():
+        crashes = CrashWatch(SystemClock(), tmp_path / "begun")
+        await factory.share_crash_watch(crashes).open()
+        processor = await factory.build({TopicPartition("t", 3): Start(0)})
+        watched[name] = crashes._table.path.read_bytes()
+        await processor.drain(0.0)
+        await factory.close()
+    assert [b'"a"]\n' in watched["a"], b'"b"]\n' in watched["b"], b', 3, ""]\n' in watched["c"]] == [True] * 3
