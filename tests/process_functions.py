@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+
 from multilane.wire.records.record import Record
 
 
@@ -90,3 +92,15 @@ def _imported(folder: str) -> DiesFirst:
     except FileExistsError:
         return DiesFirst(folder)
     os._exit(3)
+
+
+def crash_on_batch(records: list[Record]) -> None:
+    """Kills its worker if one of the keys is `crash`."""
+    if any(record.key == b"crash" for record in records):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crash_on_columns(batch: pyarrow.RecordBatch) -> None:
+    """The same for a columnar batch."""
+    if b"crash" in batch["key"].to_pylist():
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -29,9 +29,9 @@ from multilane.engines.process.driver import ProcessEngine
 from multilane.engines.process.progress import ProcessProgress
 from multilane.error_consumer.wiring import ErrorConsumers
 from multilane.errors import ConfigError, ConfigProblems
-from multilane.lanes.failing import LastStepFunction
 from multilane.lanes.failure_log import FailureSink
 from multilane.lanes.interpreter import run_to_end, tuned_interpreter
+from multilane.lanes.last_steps import LastStepFunction
 from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer

@@ -22,7 +22,7 @@ from multilane.config.app.schedule import Schedule
 from multilane.error_consumer.consumer import ErrorConsumer
 from multilane.error_consumer.share import ErrorSteps
 from multilane.errors import GivenUp
-from multilane.lanes.failing import LastStepFunction
+from multilane.lanes.last_steps import LastStepFunction
 from multilane.listeners.context import Context, context_of
 from multilane.listeners.signature import is_async
 from multilane.metrics.observer import Observer

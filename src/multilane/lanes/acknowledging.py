@@ -23,18 +23,20 @@ Reject = Callable[[Sequence[Record], BaseException], "asyncio.Future[Any]"]
 class Pending:
     """The records of one call."""
 
-    __slots__ = ("is_decided", "is_over", "records")
+    __slots__ = ("is_decided", "is_over", "records", "slot")
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records: Final = list(records)
         self.is_over = False
         self.is_decided = False  # over, and rejected records were handed to the failure side
+        self.slot = 0  # in the begun table, once the function has returned: its work may go on
 
 
 class Acknowledging:
-    def __init__(self, settle: Settle, reject: Reject) -> None:
+    def __init__(self, settle: Settle, reject: Reject, give_slot: Callable[[int], object] = lambda slot: None) -> None:
         self._settle = settle
         self._reject = reject
+        self._give_slot = give_slot
         self._loop = asyncio.get_running_loop()
         self._pending: set[Pending] = set()
         self._empty = asyncio.Event()
@@ -94,7 +96,7 @@ class Acknowledging:
             self._close(pending)
             self.on_settled()
             return
-        pending.is_over = True  # but still pending until the rejection is through
+        self._end(pending)  # but it is still pending until the rejection is through
         self._reject(pending.records, error).add_done_callback(lambda ended: self._rejected(pending, ended))
 
     def _rejected(self, pending: Pending, ended: asyncio.Future[Any]) -> None:
@@ -105,8 +107,15 @@ class Acknowledging:
         elif not isinstance(failure, PublishStopped):
             self.on_failure(failure)
 
+    def _end(self, pending: Pending) -> None:
+        pending.is_over = True
+        if pending.slot:
+            self._give_slot(pending.slot)
+            pending.slot = 0
+
     def _close(self, pending: Pending) -> None:
-        pending.is_over = pending.is_decided = True
+        self._end(pending)
+        pending.is_decided = True
         self._pending.discard(pending)
         if not self._pending:
             self._empty.set()

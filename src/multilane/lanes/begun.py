@@ -49,6 +49,7 @@ class Name(NamedTuple):
     topic: str
     partition: int
     log: str = ""  # empty: unknown
+    trigger: str = ""  # the consumer, if several share the group: each calls its own function
 
     def is_of_another_log(self, other: Name) -> bool:
         """Whether it is the same partition of a topic that was recreated."""
@@ -56,7 +57,7 @@ class Name(NamedTuple):
 
     def may_be(self, other: Name) -> bool:
         """Whether it is the same partition, as far as is known: older versions did not write the log."""
-        return self[:4] == other[:4] and not self.is_of_another_log(other)
+        return self[:4] == other[:4] and self.trigger == other.trigger and not self.is_of_another_log(other)
 
 
 class Words(Protocol):
@@ -111,7 +112,7 @@ class BegunTable:
         known = self._numbers.get(name)
         if known is not None:
             return known
-        text = json.dumps(name).encode() + b"\n"
+        text = json.dumps(name if name.trigger else name[:5]).encode() + b"\n"
         used = self.words[1]
         if used + len(text) > NAMES_BYTES:
             return IDLE

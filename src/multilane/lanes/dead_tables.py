@@ -108,6 +108,6 @@ def _slots(content: bytes, names: Sequence[Name]) -> Iterator[_Slot]:
 
 
 def _name(line: bytes) -> Name:
-    """Older versions did not write the log."""
-    cluster, group, topic, partition, *log = json.loads(line)
-    return Name(str(cluster), str(group), str(topic), int(partition), *map(str, log))
+    """Older versions did not write the log, and a trigger is written only where there are several."""
+    cluster, group, topic, partition, *more = json.loads(line)
+    return Name(str(cluster), str(group), str(topic), int(partition), *map(str, more))

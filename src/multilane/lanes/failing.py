@@ -11,10 +11,9 @@ instead of filling the error topic.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from multilane.clock import Clock
 from multilane.commit.journal import Notes, RecordOutcome, StoredCopy
@@ -22,16 +21,16 @@ from multilane.errors import BreakerOpen, ProcessingTimeout, UndecodablePayload
 from multilane.lanes.failure_log import FailureLog
 from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.gate import OutageGate
+from multilane.lanes.last_steps import LastStepFunction, LastSteps
+from multilane.lanes.watch import Watch
 from multilane.listeners.context import Context
 from multilane.listeners.interceptors import InterceptorChain
-from multilane.listeners.signature import is_async
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, exhausted, follow, poisoned, undecodable
 from multilane.outcome.in_place import InPlace, fresh, retried
-from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
 from multilane.outcome.poison import SuspectedPoison
 from multilane.outcome.raised import as_failure, is_cancelled
@@ -42,7 +41,6 @@ from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
-LastStepFunction = Callable[[Context, Record, BaseException], Any]
 _SHORTEST_REST: Final = 1.0
 _LONGEST_REST: Final = 30.0
 _SHORTEST_STAY: Final = 0.1  # before a kept record is retried, even with a back-off of zero
@@ -69,6 +67,7 @@ class FailureRoutes:
     keeping: BackoffSettings | None = None  # back-off for records that nothing takes; None: they are dropped
     gate: OutageGate | None = None  # while an outage lasts, failed records stay in place
     report: FailureReport | None = None  # where failures are reported (default: the log)
+    watch: Watch = field(default_factory=Watch)  # notes for which record an error interceptor or a last step runs
 
 
 class Failing:
@@ -83,11 +82,12 @@ class Failing:
         """The `notes` get the outcome of each record, right before it is settled."""
         self._flow = routes.flow
         self._publisher = routes.publisher
-        self._last_step = routes.last_step
+        self._last_step = None if routes.last_step is None else LastSteps(routes.last_step, clock)
         self._breaker = routes.breaker
         self._in_place = routes.in_place
         self._keeping = routes.keeping
         self._gate = routes.gate
+        self._watch = routes.watch
         self._kept, self._dropped, self._unended = (Seldom(_LOG_EVERY) for _ in range(3))
         self._report = routes.report or FailureReport(routes.flow.main, FailureLog(clock), observer)
         self._interceptors = interceptors
@@ -124,6 +124,9 @@ class Failing:
         if self._notes is not None:
             self._notes.note_skipped_rows(rows)
 
+    def hanging_steps(self, now: float, limit: float, grace: float) -> Collection[Record]:
+        return () if self._last_step is None else self._last_step.hanging(now, limit, grace)
+
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._report.failed(record, error)
         if isinstance(error, ProcessingTimeout):
@@ -141,7 +144,8 @@ class Failing:
 
     async def _take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._note_failed()
-        context = self._interceptors.on_failure(record, error)
+        with self._watch.marked(record):
+            context = self._interceptors.on_failure(record, error)
         if self._gate is not None and (staying := self._gate.stays(record, error)) is not None:
             self._observer.count("lanes.records.held", topic=record.topic)
             return staying
@@ -230,7 +234,8 @@ class Failing:
         rest = _SHORTEST_REST
         while True:
             try:
-                await _called(self._last_step, context, record, error)
+                with self._watch.marked(record):
+                    await self._last_step.call(context, record, error)
             except BaseException as failure:
                 if is_cancelled(failure):
                     raise
@@ -257,13 +262,6 @@ class Failing:
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
-
-
-async def _called(function: LastStepFunction, *arguments: Any) -> None:
-    """A plain function runs on a thread, so that it does not block the loop."""
-    answer = function(*arguments) if is_async(function) else await on_own_thread(function, *arguments)
-    if inspect.isawaitable(answer):
-        await answer
 
 
 def _described(error: BaseException) -> str:

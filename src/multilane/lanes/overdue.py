@@ -5,12 +5,12 @@ Thread: loop.
 A coroutine is cancelled; if it ignores that, it is abandoned like a plain function, which cannot be cancelled. The key
 of an abandoned call stays blocked until the call ends, and a substitute lane handles the other keys. Bounded: there are
 at most as many substitutes as lanes. Once they hang, too, the partition stands still, and the log says so until a call
-ends.
+ends. Lanes that wait for a last step that hangs are replaced like those of abandoned calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from math import inf
 from typing import Final
 
@@ -35,7 +35,7 @@ class Overdue:
         self._remind_at = inf
         self.substitutes = 0
 
-    def sweep(self, lanes: Iterable[Lane], wanted: int) -> None:
+    def sweep(self, lanes: Collection[Lane], wanted: int) -> None:
         now, limit = self._clock.monotonic(), self._work.max_processing_time
         stuck: list[Lane] = []
         for lane in lanes:
@@ -46,10 +46,22 @@ class Overdue:
         for lane in stuck:
             lane.hangs = True
             self._work.gate.hangs(lane)
-            self._work.watch.caution.hangs(lane.records)
+            self._work.watch.hangs(lane.records)
             if not lane.has_substitute and self.substitutes < wanted:
                 self._abandon(lane, wanted)
+        stuck += self._in_last_steps(lanes, wanted, now)
         self._log_standstill(len(stuck), 2 * wanted, now)
+
+    def _in_last_steps(self, lanes: Collection[Lane], wanted: int, now: float) -> list[Lane]:
+        """Lanes whose call has failed, and the last step for its record does not end."""
+        work = self._work
+        records = work.settling.failures.hanging_steps(now, work.max_processing_time, _GRACE)
+        waiting = [lane for lane in lanes if any(record in records for record in lane.records)] if records else []
+        for lane in waiting:
+            work.gate.hangs(lane)
+            if not lane.has_substitute and self.substitutes < wanted:
+                self._substitute(lane)
+        return waiting
 
     def _expire_call(self, lane: Lane, now: float) -> None:
         lane.is_overdue = True
@@ -60,14 +72,17 @@ class Overdue:
             lane.task.cancel()
 
     def _abandon(self, lane: Lane, wanted: int) -> None:
-        self.substitutes += 1
-        lane.has_substitute = True
+        self._substitute(lane)
         if lane.cancels:
             log.error(
                 "%s ignores its cancellation while processing %s. Its key waits, and a substitute lane takes over "
                 "(%d of %d)",
                 *(self._work.listener, _first(lane), self.substitutes, wanted),
             )
+
+    def _substitute(self, lane: Lane) -> None:
+        self.substitutes += 1
+        lane.has_substitute = True
         self._add_substitute()
 
     def dismiss_substitute(self, lane: Lane) -> None:
@@ -83,9 +98,9 @@ class Overdue:
         elif self._remind_at == inf or now >= self._remind_at:
             self._remind_at = now + _REMIND_EVERY
             log.error(
-                "%s stands still: %d calls of %s hang, on every lane and every substitute. No further record is "
-                "handled until one returns. Make the function return within maxProcessingTime (%g s), and restart the "
-                "process",
+                "%s stands still: %d calls of %s (or last steps) hang, on every lane and every substitute. No further "
+                "record is handled until one returns. Make the function return within maxProcessingTime (%g s), and "
+                "restart the process",
                 *(self._queue, stuck, self._work.listener, self._work.max_processing_time),
             )
 

@@ -41,7 +41,8 @@ class Settling:
         parking: Parking | None,
     ) -> None:
         self.failures = failures
-        self.acknowledging = Acknowledging(self.done, self._reject) if rules.is_manual else None
+        give_slot = rules.watch.marks.give_slot
+        self.acknowledging = Acknowledging(self.done, self._reject, give_slot) if rules.is_manual else None
         self.retried: dict[tuple[str, int], Record] = {}  # retried in place, with the attempts counted
         self.on_again: Callable[[Sequence[Record]], object] = cannot_put_back
         self.settle_offset = queue.settle_offset if parking is None else None  # None: not by offset alone

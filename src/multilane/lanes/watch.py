@@ -11,26 +11,26 @@ the part that a processor sees.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, Protocol
 from weakref import WeakSet
 
 from multilane.clock import Clock, SystemClock
-from multilane.lanes.begun import IDLE, LaneMarks
+from multilane.lanes.begun import IDLE, LaneMarks, Name
 from multilane.lanes.crashes import Suspicion
 from multilane.lanes.lane import Lane
 from multilane.logs import logger
 from multilane.outcome.poison import SuspectedPoison
-from multilane.types import TopicPartition
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
 _LOOK: Final = 0.002  # seconds between checks whether other calls have ended
+_INNOCENT: Final = Suspicion()
 _PATIENCE: Final = 30.0  # for other calls to end; after that a suspect is not alone, and the begun table shows it
 
 
@@ -59,10 +59,11 @@ class Caution:
     clock: Clock = field(default_factory=SystemClock)
     is_careful: bool = False
     _pools: WeakSet[Calls] = field(default_factory=WeakSet)
-    _watched: dict[TopicPartition, _Watched] = field(default_factory=dict)
+    _watched: dict[Name, _Watched] = field(default_factory=dict)  # several groups may handle the same partition
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
     _alone_now: Sequence[Record] = ()  # the records that are handled alone now
+    _alone_for: Watch | None = None  # whose records they are: another group may have the same
 
     def __post_init__(self) -> None:
         self._opened.set()
@@ -70,16 +71,16 @@ class Caution:
     def join(self, pool: Calls) -> None:
         self._pools.add(pool)
 
-    def begin(self, partition: TopicPartition, suspicion: Suspicion, frontier: Callable[[], int]) -> None:
+    def begin(self, name: Name, suspicion: Suspicion, frontier: Callable[[], int]) -> None:
         """A partition has suspects. Everything below `frontier` is settled."""
-        self._watched[partition] = _Watched(suspicion, frontier)
+        self._watched[name] = _Watched(suspicion, frontier)
         self._choose()
 
-    def end(self, partition: TopicPartition, frontier: Callable[[], int]) -> None:
+    def end(self, name: Name, frontier: Callable[[], int]) -> None:
         """The partition was revoked. Ignored if a new processor has begun it since, which has another frontier."""
-        watched = self._watched.get(partition)
+        watched = self._watched.get(name)
         if watched is not None and watched.frontier == frontier:
-            del self._watched[partition]
+            del self._watched[name]
             self._choose()
 
     def _choose(self) -> None:
@@ -89,21 +90,18 @@ class Caution:
             for pool in list(self._pools):
                 pool.choose_loop()
 
-    def is_suspect(self, record: Record) -> bool:
-        watched = self._watched.get(TopicPartition(record.topic, record.partition))
-        return watched is not None and any(a <= record.offset <= b for a, b in watched.suspicion.suspects)
-
-    def crashes_of(self, record: Record) -> int:
-        """The number of crashes that it was in flight at, if it must not be handled again; else 0."""
-        watched = self._watched.get(TopicPartition(record.topic, record.partition))
-        return 0 if watched is None else watched.suspicion.convicted.get(record.offset, 0)
+    def suspicion(self, name: Name) -> Suspicion:
+        watched = self._watched.get(name)
+        return _INNOCENT if watched is None else watched.suspicion
 
     @asynccontextmanager
-    async def turn(self, records: Sequence[Record], gate: AbstractAsyncContextManager[object]) -> AsyncIterator[None]:
+    async def turn(
+        self, watch: Watch, records: Sequence[Record], gate: AbstractAsyncContextManager[object]
+    ) -> AsyncIterator[None]:
         """Surrounds a call, which must begin without another wait: no other call may slip in. The gate comes first."""
         async with gate:
-            if any(map(self.is_suspect, records)):
-                async with self._alone(records):
+            if any(map(watch.is_suspect, records)):
+                async with self._alone(watch, records):
                     yield
             else:
                 while not self._opened.is_set():
@@ -112,9 +110,9 @@ class Caution:
         self._end_settled()
 
     @asynccontextmanager
-    async def _alone(self, records: Sequence[Record]) -> AsyncIterator[None]:
+    async def _alone(self, watch: Watch, records: Sequence[Record]) -> AsyncIterator[None]:
         await self._one.acquire()
-        self._alone_now = records
+        self._alone_now, self._alone_for = records, watch
         self._opened.clear()
         try:
             await self._others_end()
@@ -125,14 +123,14 @@ class Caution:
                 self._release_others()
 
     def _release_others(self) -> None:
-        self._alone_now = ()
+        self._alone_now, self._alone_for = (), None
         self._opened.set()
         self._one.release()
 
-    def hangs(self, records: Sequence[Record]) -> None:
+    def hangs(self, watch: Watch, records: Sequence[Record]) -> None:
         """The call with these does not end. If they are handled alone, other lanes must not wait for it: the whole
         process would stand still."""
-        if self._alone_now and self._alone_now[0] in records:
+        if self._alone_for is watch and self._alone_now[0] in records:
             log.error("%s is handled alone and its call hangs: other lanes continue", self._alone_now[0])
             self._release_others()
 
@@ -148,17 +146,24 @@ class Caution:
         return any(not lane.hangs for pool in self._pools for lane in pool.calling)
 
     def _end_settled(self) -> None:
-        for partition, watched in list(self._watched.items()):
+        for name, watched in list(self._watched.items()):
             if watched.is_settled:
-                self.end(partition, watched.frontier)
+                self.end(name, watched.frontier)
 
 
 class Watch:
     """The watch of one processor. Without arguments it watches nothing."""
 
-    def __init__(self, caution: Caution | None = None, marks: LaneMarks | None = None) -> None:
+    def __init__(
+        self,
+        caution: Caution | None = None,
+        marks: LaneMarks | None = None,
+        names: Mapping[str, Name] | None = None,
+    ) -> None:
+        """`names`: of the processor's partitions, by topic."""
         self.caution = caution or Caution()
         self.marks = marks or LaneMarks()
+        self.names = dict(names or {})
 
     @property
     def is_careful(self) -> bool:
@@ -166,7 +171,7 @@ class Watch:
 
     def poison(self, record: Record) -> SuspectedPoison | None:
         """Why the record is not handled, or None if it is."""
-        crashes = self.caution.crashes_of(record) if self.caution.is_careful else 0
+        crashes = self._suspicion(record).convicted.get(record.offset, 0) if self.caution.is_careful else 0
         return SuspectedPoison(crashes) if crashes else None
 
     def pieces(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
@@ -176,7 +181,24 @@ class Watch:
             yield from ([one] for one in together) if is_alone else (together,)
 
     def _is_alone(self, record: Record) -> bool:
-        return self.caution.is_suspect(record) or self.caution.crashes_of(record) > 0
+        return self.is_suspect(record) or record.offset in self._suspicion(record).convicted
+
+    def is_suspect(self, record: Record) -> bool:
+        return any(first <= record.offset <= last for first, last in self._suspicion(record).suspects)
+
+    def _suspicion(self, record: Record) -> Suspicion:
+        name = self.names.get(record.topic)
+        return _INNOCENT if name is None else self.caution.suspicion(name)
+
+    def turn(
+        self, records: Sequence[Record], gate: AbstractAsyncContextManager[object]
+    ) -> AbstractAsyncContextManager[None]:
+        """See `Caution.turn`."""
+        return self.caution.turn(self, records, gate)
+
+    def hangs(self, records: Sequence[Record]) -> None:
+        """See `Caution.hangs`."""
+        self.caution.hangs(self, records)
 
     def begin(self, slot: int, records: Sequence[Record]) -> None:
         """The lane with this slot is about to call the function with these records."""
@@ -186,6 +208,16 @@ class Watch:
         offsets = records.offsets if isinstance(records, TakenRows) else [record.offset for record in records]
         words[slot + 1] = max(offsets) if len(offsets) > 1 else IDLE
         words[slot] = min(offsets)
+
+    @contextmanager
+    def marked(self, record: Record) -> Iterator[None]:
+        """Other functions of the application run for this record, after its call."""
+        slot = self.marks.take_slot()
+        self.begin(slot, (record,))
+        try:
+            yield
+        finally:
+            self.marks.give_slot(slot)
 
     def end(self, slot: int) -> None:
         self.marks.words[slot] = IDLE

@@ -20,13 +20,17 @@ from multilane.lanes.partition_queue import PartitionQueue
 from multilane.lanes.settling import Settling
 from multilane.lanes.threads import failure_of
 from multilane.lanes.work_rules import FailureSide, WorkRules, cannot_settle_offset, is_behind
+from multilane.lanes.worker import WorkerDied
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import ListenerKind
 from multilane.listeners.window import Select, Selection, newest_of_each_key
+from multilane.logs import logger
 from multilane.outcome.parking import Parking
 from multilane.outcome.raised import as_failure
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
+
+log = logger(__name__)
 
 _ALWAYS_OPEN: Final = nullcontext()
 
@@ -102,7 +106,7 @@ class Work:
                 error: BaseException | None = failure
             else:
                 error = None
-            self._end(lane)
+            self._end(lane, pending)
         try:
             return await self.after(lane, record, error, pending)
         finally:
@@ -111,7 +115,7 @@ class Work:
     def _turn(self, listener: Listener, records: Sequence[Record]) -> AbstractAsyncContextManager[object]:
         """If the number of concurrent calls is limited, the processing time of a call starts with its turn."""
         gate = listener.gate or _ALWAYS_OPEN
-        return gate if not self.watch.is_careful else self.watch.caution.turn(records, gate)
+        return gate if not self.watch.is_careful else self.watch.turn(records, gate)
 
     def _begin(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> None:
         self.watch.begin(lane.slot, records)
@@ -119,9 +123,13 @@ class Work:
         lane.cancels = listener.cancels
         lane.is_calling = True
 
-    def _end(self, lane: Lane) -> None:
-        self.watch.end(lane.slot)
+    def _end(self, lane: Lane, pending: Pending | None) -> None:
+        """Until the records are acknowledged their work may go on: their mark stays, and the lane gets another slot."""
         lane.is_calling = False
+        if pending is None or pending.is_over:
+            self.watch.end(lane.slot)
+        else:
+            pending.slot, lane.slot = lane.slot, self.watch.marks.take_slot()
 
     async def after(
         self, lane: Lane, record: Record, error: BaseException | None, pending: Pending | None = None
@@ -137,6 +145,7 @@ class Work:
         if lane.is_overdue:
             error = self._late(lane, error)
         if error is not None:
+            self.watch.end(lane.slot)  # the shortest loop leaves its mark there
             await lane.go_on()
             return next(iter(await self._fail_all((record,), {record: error}, pending)), None)
         if pending is None:
@@ -210,7 +219,7 @@ class Work:
                 self.settling.skip_rows(records)  # they were selected when the window was taken
         elif self.window.select is not None:
             try:
-                handled, skipped = self._selected(records, self.window.select)
+                handled, skipped = self._selected(lane, records, self.window.select)
             except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
                 return await self._fail_all(records, dict.fromkeys(records, as_failure(error)), None)
             self.settling.skip(skipped)
@@ -223,7 +232,10 @@ class Work:
             back += await self._batch(lane, listener, [r for r in handled if self._of(r) is listener])
         return back
 
-    async def _one_by_one(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
+    async def _one_by_one(
+        self, lane: Lane, records: Sequence[Record], listener: Listener | None = None
+    ) -> list[Record]:
+        """In order. For a `listener` of batches each record is a batch of its own."""
         again: list[Record] = []
         for at, record in enumerate(records):
             if self.fence.check():
@@ -232,18 +244,33 @@ class Work:
                 await self.follow([record])
             elif is_behind(record, again, self._order_of):
                 again.append(record)
+            elif listener is not None:
+                again += await self._batch(lane, listener, [record])
             elif (back := await self.single(lane, record)) is not None:
                 again.append(back)
         return again
 
-    def _selected(self, records: Sequence[Record], select: Select) -> Selection:
-        handled, skipped = selection = select(list(records))  # a copy: the function may change it
+    def _selected(self, lane: Lane, records: Sequence[Record], select: Select) -> Selection:
+        if records:
+            self.watch.begin(lane.slot, records)
+        try:
+            handled, skipped = selection = select(list(records))  # a copy: the function may change it
+        finally:
+            self.watch.end(lane.slot)
         is_ours = select is newest_of_each_key
         if not is_ours and (len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records)):
             raise ValueError(f"the select function of {self.listener} must return each record of its window once")
         return selection
 
+    async def _after_death(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
+        """A worker process died with these, and any of them may have killed it: only one that is alone shows that."""
+        log.warning("%s: calling it once more with each of the %d records alone", listener, len(records))
+        self.settling.failures.note_interrupted(records)
+        listener.interceptors.forget(records)
+        return await self._one_by_one(lane, records, listener)
+
     async def _batch(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
+        has_died = False
         async with self._turn(listener, records):
             if self.fence.check():
                 return list(records)
@@ -258,9 +285,12 @@ class Work:
                     return self._put_back(lane, records, pending)
                 failures = dict.fromkeys(records, self._overrun(lane, records, cancelled))
             except BaseException as failure:  # noqa: BLE001 - the user's function may raise anything
+                has_died = isinstance(failure, WorkerDied)
                 failures = dict.fromkeys(records, failure_of(failure))
             finally:
-                self._end(lane)
+                self._end(lane, pending)
+        if has_died and len(records) > 1 and not lane.is_overdue:
+            return await self._after_death(lane, listener, records)
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})

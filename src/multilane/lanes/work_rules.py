@@ -6,7 +6,7 @@ Thread: loop.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -29,6 +29,9 @@ class FailureSide(Protocol):
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None: ...
     async def follow_key(self, records: Sequence[Record], parking: Parking) -> None: ...
+    def hanging_steps(self, now: float, limit: float, grace: float) -> Collection[Record]:
+        """Called by each sweep: ends last steps beyond the limit, and returns the records of those that do not end."""
+
     def note_done(self, records: Sequence[Record]) -> None: ...
     def note_interrupted(self, records: Sequence[Record]) -> None:
         """Their call may have had an effect, and they are handled again."""

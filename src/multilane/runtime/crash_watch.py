@@ -55,12 +55,17 @@ class CrashWatch:
             self._table.close()
             self._table = None
 
-    async def watch(self, cluster: str, group: str, limit: int, intakes: Mapping[Intake, Start]) -> Watch:
+    async def watch(
+        self, cluster: str, group: str, limit: int, intakes: Mapping[Intake, Start], trigger: str = ""
+    ) -> Watch:
         """The watch for the processor of these intakes. A record that was in flight at `limit` deaths is not handled
-        again."""
+        again. `trigger`: see `Name`."""
         if self._table is None:
             return Watch()
-        names = {Name(cluster, group, *intake.partition, _log_of(start)): intake for intake, start in intakes.items()}
+        names = {
+            Name(cluster, group, *intake.partition, _log_of(start), trigger): intake
+            for intake, start in intakes.items()
+        }
 
         def is_settled(call: OpenCall) -> bool:
             if any(name.is_of_another_log(call.name) for name in names):
@@ -70,11 +75,11 @@ class CrashWatch:
 
         crashes = await asyncio.to_thread(crashes_in, self._directory, is_settled, self._clock.wall())
         for name, intake in names.items():
-            self._note(intake, suspicion(crashes, name, limit), crashes)
+            self._note(name, intake, suspicion(crashes, name, limit), crashes)
         numbers = {name.topic: self._table.number_of(name) for name in names}
-        return Watch(self._caution, LaneMarks(self._table, numbers))
+        return Watch(self._caution, LaneMarks(self._table, numbers), {name.topic: name for name in names})
 
-    def _note(self, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
+    def _note(self, name: Name, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
         if not found.suspects and not found.convicted:
             return
         count = sum(last - first + 1 for first, last in found.suspects)
@@ -84,11 +89,14 @@ class CrashWatch:
             count + len(found.convicted),
             len(crashes),
         )
-        self._caution.begin(intake.partition, found, intake.frontier)
+        self._caution.begin(name, found, intake.frontier)
 
-    def end(self, intakes: Iterable[Intake]) -> None:
+    def end(self, watch: Watch, intakes: Iterable[Intake]) -> None:
+        """The processor of these intakes has ended."""
         for intake in intakes:
-            self._caution.end(intake.partition, intake.frontier)
+            name = watch.names.get(intake.partition.topic)
+            if name is not None:
+                self._caution.end(name, intake.frontier)
 
 
 def _log_of(start: Start) -> str:

@@ -89,6 +89,7 @@ class LaneFactory:
         self._observer = observer
         self._in_place = in_place
         self._crash_watch = CrashWatch(clock)
+        self.trigger = ""  # its name, if it shares the group with other consumers
         self._flow = flow_of(config, cluster) if in_place is None else in_place.flow
         self._chain = InterceptorChain(
             config.group_id,
@@ -222,12 +223,12 @@ class LaneFactory:
         chains = build_chains(self.registration, starts, handover.held, self._clock, as_rows=as_rows)
         brokers, limit = str(self._cluster.brokers), self.config.crash_limit
         begun = {intake: starts[intake.partition] for intake in intakes}
-        watch = await self._crash_watch.watch(brokers, self.config.group_id, limit, begun)
+        watch = await self._crash_watch.watch(brokers, self.config.group_id, limit, begun, self.trigger)
         queue = PartitionQueue(intakes, chains, self.registration.route, notes_for(parking, handover))
         work = Work(
             queue,
             retry_listener if is_retry else listener,
-            self._failing(notes),
+            self._failing(notes, watch),
             self._rules(watch),
             parking,
             {self.config.retry: retry_listener} if parking is not None and self.config.retry else None,
@@ -242,7 +243,7 @@ class LaneFactory:
         def on_end(interrupted: Sequence[Record]) -> None:
             self._forget(processor)
             threads.close()
-            self._crash_watch.end(intakes)
+            self._crash_watch.end(watch, intakes)
             if self._gate is not None:
                 self._gate.count_out(queue)
             if self._audit is not None and bounds is not None:
@@ -323,12 +324,12 @@ class LaneFactory:
         retry = next(p for p in starts if p.topic == self.config.retry)
         return await self._backlogs.parking(retry, starts[retry].offset, starts[retry].runs)
 
-    def _failing(self, notes: Notes | None) -> Failing:
+    def _failing(self, notes: Notes | None, watch: Watch) -> Failing:
         if self._publisher is None:
             raise AssertionError("build() needs an open factory")
         report = FailureReport(self.config.name, self.failures, self._observer)
         targets = (self._interceptors.last_step, self._breaker, self._in_place, self._keeping, self._gate)
-        routes = FailureRoutes(self._flow, self._publisher, *targets, report=report)
+        routes = FailureRoutes(self._flow, self._publisher, *targets, report=report, watch=watch)
         return Failing(routes, self._chain, self._clock, self._observer, notes)
 
 

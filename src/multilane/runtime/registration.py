@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import ConfigError
-from multilane.lanes.failing import LastStepFunction
+from multilane.lanes.last_steps import LastStepFunction
 from multilane.lanes.partition_events import PartitionFunctions
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.listeners.signature import ListenerKind, Signature, Wants, location_of, read_signature

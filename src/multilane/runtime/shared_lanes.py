@@ -59,6 +59,8 @@ class SharedLanes:
 
     def __init__(self, factories: Sequence[LaneFactory], clock: Clock) -> None:
         self._factories = {factory.config.name: factory for factory in factories}
+        for factory in factories:
+            factory.trigger = factory.config.name
         configs = [factory.config for factory in factories]
         _check_names(list(self._factories))
         self.config = SharedSettings(

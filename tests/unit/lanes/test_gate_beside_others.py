@@ -7,6 +7,7 @@ import threading
 from math import inf
 
 from lane_world import PARTITION, TakenOver, World, turns, until
+from multilane.lanes.begun import Name
 from multilane.lanes.crashes import Suspicion
 from multilane.lanes.fence import Fence
 from multilane.lanes.gate import OutageGate
@@ -235,7 +236,8 @@ async def test_a_record_that_waited_for_its_turn_does_not_begin_behind_the_fence
 
 async def test_windows_with_suspects_keep_the_order_of_a_key():
     """The suspect is handled alone, but not before an earlier record of its key that stays in place."""
-    handled, watch = [], Watch()
+    handled, name = [], Name("brokers", "group", *PARTITION)
+    watch = Watch(names={PARTITION.topic: name})
 
     async def handler(records: list[Record]) -> None:
         if (records[0].offset, len(handled)) == (0, 0):
@@ -249,7 +251,7 @@ async def test_windows_with_suspects_keep_the_order_of_a_key():
 
     async with Gated(handler, watch=watch, window=Window(3, 60.0)) as world:
         world.work.settling.failures = Keeping()
-        watch.caution.begin(PARTITION, Suspicion(((1, 1),)), world.intake.frontier)
+        watch.caution.begin(name, Suspicion(((1, 1),)), world.intake.frontier)
         await world.give("a", "a", "b")
         await until(lambda: world.frontier == 0 and 2 in handled)
         world.processor.flush()

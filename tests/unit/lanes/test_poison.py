@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from lane_world import PARTITION, World, until
+from multilane.lanes.begun import Name
 from multilane.lanes.crashes import Suspicion
 from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.watch import Caution, Watch
@@ -47,12 +48,14 @@ class Poisoned(World):
     def __init__(self, keeping: RetryDelay | None) -> None:
         self.handled: list[int] = []
         caution = Caution()
-        rules = WorkRules(max_processing_time=60.0, retries_in_place=keeping is not None, watch=Watch(caution))
+        name = Name("brokers", "group", *PARTITION)
+        watch = Watch(caution, names={PARTITION.topic: name})
+        rules = WorkRules(max_processing_time=60.0, retries_in_place=keeping is not None, watch=watch)
         super().__init__(self.one, rules=rules)
         self.work.settling.failures = Failing(
             FailureRoutes(RetryFlow("t"), None, keeping=keeping), InterceptorChain("g"), self.clock
         )
-        caution.begin(PARTITION, Suspicion(convicted={1: 3}), lambda: self.frontier)
+        caution.begin(name, Suspicion(convicted={1: 3}), lambda: self.frontier)
 
     async def one(self, record: Record) -> None:
         self.handled.append(record.offset)

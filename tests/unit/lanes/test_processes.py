@@ -19,7 +19,18 @@ from multilane.clock import SystemClock
 from multilane.lanes.processes import Processes, WorkerGate
 from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.worker import WorkerDied
-from process_functions import DiesFirst, crash_on, give_a_lock, hang_on, leave, own_pid, raise_picky
+from multilane.listeners.window import Window
+from process_functions import (
+    DiesFirst,
+    crash_on,
+    crash_on_batch,
+    crash_on_columns,
+    give_a_lock,
+    hang_on,
+    leave,
+    own_pid,
+    raise_picky,
+)
 
 OWNER = """
 import asyncio, os
@@ -80,6 +91,22 @@ async def test_lanes_go_on_beside_a_record_that_kills_its_worker(tmp_path):
             await until(lambda: world.is_done)
             assert world.failures.failed == [(1, "WorkerDied")]
             assert world.errors == []
+
+
+@pytest.mark.parametrize(
+    ("function", "as_rows"), [(crash_on_batch, False), (crash_on_batch, True), (crash_on_columns, True)]
+)
+async def test_in_a_batch_only_the_record_that_kills_its_worker_fails(function, as_rows):
+    """The records of the same call failed with it."""
+    async with workers(2, function) as pool:
+        more = {"window": Window(5, 0.01), "rules": WorkRules(60.0), "as_rows": as_rows}
+        async with World(function, lanes=1, runner=pool, **more) as world:
+            await world.give("a", "b", "crash", "c", "a")
+            await until(lambda: world.is_done)
+            assert world.failures.failed == [(2, "WorkerDied")]
+            assert sorted(world.failures.interrupted) == [0, 1, 2, 3, 4], "the call may have had an effect"
+            assert world.failures.successes == 4
+            assert (world.frontier, world.errors) == (5, [])
 
 
 async def test_an_idle_worker_that_is_killed_costs_no_call():

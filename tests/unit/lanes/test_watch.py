@@ -35,9 +35,9 @@ OTHER = Name("brokers", "group", "u", 0)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from multilane.lanes.begun import BegunTable, LaneMarks
+from multilane.lanes.begun import BegunTable, LaneMarks, Name
 table = BegunTable(Path(sys.argv[1]))
-marks = LaneMarks(table, {"t": table.number_of(("brokers", "group", "t", 3))})
+marks = LaneMarks(table, {"t": table.number_of(Name("brokers", "group", "t", 3))})
 first, second, third = (marks.take_slot() for _ in range(3))
 marks.words[first] = 7
 marks.words[second], marks.words[second + 1] = 20, 25
@@ -268,7 +268,7 @@ class Seen:
 
 def careful(tmp_path) -> tuple[Caution, WorkRules, BegunTable]:
     caution, table = Caution(), BegunTable(tmp_path)
-    watch = Watch(caution, LaneMarks(table, {PARTITION.topic: table.number_of(NAME)}))
+    watch = Watch(caution, LaneMarks(table, {PARTITION.topic: table.number_of(NAME)}), {PARTITION.topic: NAME})
     return caution, WorkRules(watch=watch), table
 
 
@@ -281,7 +281,7 @@ async def test_suspects_run_alone_and_the_others_side_by_side(tmp_path):
     caution, rules, _ = careful(tmp_path)
     seen = Seen()
     async with World(seen, lanes=8, rules=rules) as world:
-        caution.begin(PARTITION, Suspicion(((3, 4), (11, 11))), lambda: world.frontier)
+        caution.begin(NAME, Suspicion(((3, 4), (11, 11))), lambda: world.frontier)
         await world.give(*map(str, range(20)))
         await until(lambda: world.is_done)
         assert {offset for offset in range(20) if not seen.beside[offset]} >= {3, 4, 11}
@@ -295,7 +295,7 @@ async def test_lanes_that_were_there_before_are_careful_too_and_then_quick_again
     seen = Seen()
     async with World(seen, lanes=4, rules=rules) as world:
         await world.give(*map(str, range(6)))  # on the shortest way
-        caution.begin(PARTITION, Suspicion(((7, 7),)), lambda: world.frontier)
+        caution.begin(NAME, Suspicion(((7, 7),)), lambda: world.frontier)
         await world.give(*map(str, range(6, 12)))
         await until(lambda: world.is_done)
         assert not seen.beside[7]
@@ -312,7 +312,7 @@ async def test_the_table_names_a_suspect_alone(tmp_path):
 
     async with World(handle, lanes=4, rules=rules) as world:
         await world.give(*map(str, range(6)))
-        caution.begin(PARTITION, Suspicion(((9, 9),)), lambda: world.frontier)
+        caution.begin(NAME, Suspicion(((9, 9),)), lambda: world.frontier)
         await world.give(*map(str, range(6, 14)))
         await until(lambda: world.is_done)
         assert named[9] == [9]
@@ -325,7 +325,7 @@ async def test_a_convicted_record_fails_without_being_handled(tmp_path):
     caution, rules, _ = careful(tmp_path)
     seen = Seen()
     async with World(seen, lanes=4, rules=rules) as world:
-        caution.begin(PARTITION, Suspicion(convicted={2: 3}), lambda: world.frontier)
+        caution.begin(NAME, Suspicion(convicted={2: 3}), lambda: world.frontier)
         await world.give(*map(str, range(5)))
         await until(lambda: world.is_done)
         assert sorted(seen.order) == [0, 1, 3, 4]
@@ -341,7 +341,7 @@ async def test_in_a_window_each_suspect_is_called_by_itself(tmp_path, as_rows):
         await seen.call(records)
 
     async with World(handle, lanes=1, window=Window(10, 0.01), rules=rules, as_rows=as_rows) as world:
-        caution.begin(PARTITION, Suspicion(((4, 5),), {7: 3}), lambda: world.frontier)
+        caution.begin(NAME, Suspicion(((4, 5),), {7: 3}), lambda: world.frontier)
         await world.give(*map(str, range(10)))
         await until(lambda: world.is_done)
         assert seen.beside[4] == seen.beside[5] == set()
@@ -359,11 +359,11 @@ async def test_a_former_processor_that_ends_late_takes_nothing_from_its_successo
     def successor() -> int:
         return 0
 
-    caution.begin(PARTITION, Suspicion(((3, 3),)), former)
-    caution.begin(PARTITION, Suspicion(((3, 3),)), successor)
-    caution.end(PARTITION, former)
+    caution.begin(NAME, Suspicion(((3, 3),)), former)
+    caution.begin(NAME, Suspicion(((3, 3),)), successor)
+    caution.end(NAME, former)
     assert caution.is_careful
-    caution.end(PARTITION, successor)
+    caution.end(NAME, successor)
     assert not caution.is_careful
 
 
@@ -391,7 +391,7 @@ async def test_a_suspect_that_hangs_does_not_keep_the_others(tmp_path, kind):
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
 
     async with World(plain if kind == "plain" else deaf, lanes=4, rules=rules) as world:
-        caution.begin(PARTITION, Suspicion(((0, 0), (3, 3))), lambda: world.frontier)
+        caution.begin(NAME, Suspicion(((0, 0), (3, 3))), lambda: world.frontier)
         await world.give("hangs", "a", "b", "c")
         await until(lambda: seen)
         assert seen == [0]
