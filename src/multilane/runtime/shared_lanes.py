@@ -123,26 +123,48 @@ class SharedLanes:
         [partition] = shared
         start = starts[partition]
         here = [f for f in self._factories.values() if f.config.topic == partition.topic]
-        self._report(partition, start, [factory.config.name for factory in here])
-        triggers = []
-        for factory in here:
-            own = {p: s for p, s in starts.items() if p.topic == factory.config.retry and factory.source.keeps_order}
-            begin = start_of_trigger(start, factory.config.name)
-            processor = await factory.build({**own, partition: begin})
-            triggers.append(self._trigger(factory.config, processor, begin))
-        names = {trigger.name for trigger in triggers}
-        processor_of_all = SharedProcessor(
+        names = [factory.config.name for factory in here]
+        self._check_room(names, start)
+        self._report(partition, start, names)
+        processor = SharedProcessor(
             partition,
-            triggers,
+            await self._triggers(here, partition, starts),
             CommitPoint(start.offset, start.leader_epoch, (), start.end_epoch),
             {name: position for name, position in start.positions.items() if name not in names},
             self._clock,
             self._absent_after,
         )
-        processor_of_all.on_cut = self.on_cut
-        if self._consumer is not None and processor_of_all.end(partition) > start.offset >= 0:
-            self._consumer.seek(partition, processor_of_all.end(partition))  # nobody here needs what is below
-        return processor_of_all
+        processor.on_cut = self.on_cut
+        if self._consumer is not None and processor.end(partition) > start.offset >= 0:
+            self._consumer.seek(partition, processor.end(partition))  # nobody here needs what is below
+        return processor
+
+    async def _triggers(
+        self, factories: Sequence[LaneFactory], partition: TopicPartition, starts: Mapping[TopicPartition, Start]
+    ) -> list[Trigger]:
+        triggers: list[Trigger] = []
+        try:
+            for factory in factories:
+                own = {
+                    p: s for p, s in starts.items() if p.topic == factory.config.retry and factory.source.keeps_order
+                }
+                begin = start_of_trigger(starts[partition], factory.config.name)
+                processor = await factory.build({**own, partition: begin})
+                triggers.append(self._trigger(factory.config, processor, begin))
+        except BaseException:
+            for trigger in triggers:  # all of them are built again
+                await trigger.processor.drain(self._clock.monotonic())
+            raise
+        return triggers
+
+    def _check_room(self, here: Sequence[str], start: Start) -> None:
+        absent = sorted(start.positions.keys() - set(here))
+        if absent and not completion_map.fits([*here, *absent]):
+            raise ConfigError(
+                f"group {self.config.group_id}: the positions of {len(here)} triggers and of {len(absent)} that do not "
+                f"run any more do not fit into a commit. Forget some: multilane triggers forget "
+                f"{self.config.group_id} {absent[0]}"
+            )
 
     def _trigger(self, config: ConsumerGroupConfig, processor: PartitionProcessor, start: Start) -> Trigger:
         limits = DetachLimits(config.detach_after.records, config.detach_after.time, config.detach_after.bytes)

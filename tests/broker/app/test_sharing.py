@@ -191,6 +191,7 @@ async def test_a_renamed_trigger_keeps_its_position_and_a_forgotten_one_holds_no
     before = Triggers(shop, ["a", "old", "gone"])
     async with running(before.app) as task:
         await until(lambda: all(len(before.got[n]) == 100 for n in ("a", "old", "gone")) or task.done())
+        await until(lambda: any("old" in text.positions for _, text in before.commits().values()))
         refused = await asyncio.to_thread(command, shop, "rename", before.group, "old", "new")
         assert refused.exit_code == 1
         assert "stop the app first" in refused.output

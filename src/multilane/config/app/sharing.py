@@ -64,6 +64,9 @@ def of_conflicts(consumers: Iterable[Pair], cluster_of: ClusterOf) -> Iterator[E
             continue
         if first.topic == second.topic and set(modes) != {OFF}:
             yield from _apart(first, second, modes, key_of_trigger(first, first_cluster), (second, second_cluster))
+        if first.audit is not None and first.audit == second.audit and OFF not in modes:
+            what = f"consumers.{first.name} shares its records and writes its audit records there"
+            yield "consumers", second.name, RuleFinding(("audit",), what, "give each its own directory")
         if first.retry is not None and first.retry == second.retry and OFF not in modes:
             what = f"consumers.{first.name} shares its records and has the same retry topic: both would handle a retry"
             yield "consumers", second.name, RuleFinding(("retry",), what, "give each its own retry topic")

@@ -58,6 +58,7 @@ def test_who_says_off_competes_and_is_in_no_unit(loaded):
         (("sharing: same-topic", "sharing: cross-topic"), "write the same mode for both"),
         (("sharing: same-topic", "sharing: 'off'"), "write the same mode for both"),
         (("sharing: same-topic, retry: r", "sharing: same-topic, retry: r"), "give each its own retry topic"),
+        (("sharing: same-topic, audit: a", "sharing: same-topic, audit: a"), "give each its own directory"),
         (
             ("sharing: same-topic", "sharing: same-topic, properties: {isolation.level: read_committed}"),
             "their isolation level differ",
