@@ -9,8 +9,8 @@ at each record when it is taken in (routing, due times, order across a retry top
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Never, cast
 
 from multilane.lanes.intake import Piece
 from multilane.wire.records.keyed_rows import KeyedRows, TakenRows
@@ -19,6 +19,7 @@ from multilane.wire.records.record import Record
 
 class RowChains:
     __slots__ = ("_newest", "_rows", "on_defer")
+    takes_back: ClassVar = False
 
     def __init__(self, topic: str, partition: int, lanes: int, *, newest: bool = False) -> None:
         """With `newest`, windows have only the newest row of each key and skip the older ones."""
@@ -30,11 +31,26 @@ class RowChains:
     def takeable(self) -> int:
         return self._rows.takeable
 
-    def put(self, piece: Piece) -> None:
+    @property
+    def singles(self) -> None:
+        return None
+
+    def put_piece(self, piece: Piece, now: float) -> None:
         self._rows.put(piece.block, piece.fresh, is_last=piece.is_last)
 
-    def release_frame(self) -> None:
+    def put(self, records: Iterable[Record], now: float) -> Never:
+        raise AssertionError("a record cannot become a row: records that are looked at first wait in chains")
+
+    put_rested = put
+
+    def release_held(self, record: Record, now: float) -> None:
+        """No row waits for a record in flight elsewhere: consumers that hold keys have chains."""
+
+    def release_frames(self) -> None:
         self._rows.release_frame()
+
+    def wake(self, now: float) -> None:
+        """No row is deferred."""
 
     def bring_first(self, *, failed: bool) -> bool:
         """Rows that failed stay with their lanes: no row that waits here has failed."""
