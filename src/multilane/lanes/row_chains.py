@@ -5,6 +5,12 @@ Thread: none (pure); one owner.
 The rules are those of `chains`: records of one key are in one window at a time, in log order. Consumers that must look
 at each record when it is taken in (routing, due times, order across a retry topic, an ordering other than by key) use
 `Chains` instead.
+
+They cost 1,030 lines: this module and `wire/records/keyed_*`. What they earn, by `bench.lanes` (15 x 10 lanes, windows
+of 50, one process; medians of seven runs, in turn with as many of the same code with `Chains` only, on two cores with
+much other work): a record takes 1.63 us of CPU instead of 2.16 in a list (ratio 1.33), 1.54 instead of 3.24 in columns
+(2.11), 1.72 instead of 2.61 in unique lists (1.52). Rates depended on the other work more than on the chains: 270,245
+records/s instead of 219,826 (1.23), 320,168 instead of 171,228 (1.87), 231,580 instead of 246,429 (0.94).
 """
 
 from __future__ import annotations
