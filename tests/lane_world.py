@@ -119,7 +119,7 @@ class World:
         chains = {name: Chains(by_key(), many, due_at) for name, many in lanes_by_class.items()}
         is_unique = window is not None and window.select is newest_of_each_key
         rows = RowChains(*PARTITION, lanes, newest=is_unique)
-        self.queue = PartitionQueue([self.intake], rows if as_rows else chains, route)
+        self.queue = PartitionQueue([self.intake], {MAIN: rows} if as_rows else chains, route)
         self.threads = Threads("lane")
         listener = Listener(
             handler,

@@ -13,6 +13,7 @@ from multilane.client.fetch import cursor
 from multilane.client.group.classic import states as classic
 from multilane.client.group.consumer_protocol import states as consumer_protocol
 from multilane.client.net import connection
+from multilane.engines.backfill import states as backfill
 from multilane.engines.batches import states as batches
 from multilane.engines.continuous import states as spark_member
 from multilane.outcome import outage
@@ -26,6 +27,7 @@ TABLES = {
     "member on Spark": spark_member.TRANSITIONS,
     "partition lease": batches.LEASE_TRANSITIONS,
     "query in batches": batches.QUERY_TRANSITIONS,
+    "backfill": backfill.TRANSITIONS,
     "outage": outage.TRANSITIONS,
 }
 

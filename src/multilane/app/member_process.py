@@ -3,8 +3,7 @@
 Thread: the process's main thread runs the member; one thread receives from the parent, one sends reports, one waits for
 the parent's end.
 
-Both sides send pickled values over one `Connection`. From the member: a report each second, a mapping of `counts`,
-`failures` and `gauges`, and `EXIT` last. From the parent: a consumer and its overrides.
+Both sides send the values of `engines/process/messages` over one `Connection`.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ import sys
 import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Final
 
 from multilane.app.member import AppMember
 from multilane.config.app.advising import advised_elsewhere
 from multilane.config.app.loading import MEMBER_VARIABLE
+from multilane.engines.process.messages import FromMemberProcess, MemberExit, MemberReport, ToMemberProcess
 from multilane.errors import MultilaneError
 from multilane.escaping import lines_of, text_of
 from multilane.logs import indented, logger
@@ -28,10 +28,7 @@ from multilane.secret import without_credentials
 
 log = logger(__name__)
 
-EXIT: Final = "exit"  # of a member that ends by itself and logged why, whatever its exit code
 _REPORT_SECONDS: Final = 1.0
-
-Report = dict[str, Any]
 
 
 def run_member(target: str, number: int, log_level: str, parent: Connection) -> None:
@@ -51,7 +48,7 @@ def run_member(target: str, number: int, log_level: str, parent: Connection) -> 
         sys.exit(1)
     finally:
         with suppress(OSError):  # the parent is gone
-            parent.send(EXIT)
+            _send(parent, MemberExit())
 
 
 def _log_end(error: MultilaneError) -> None:
@@ -76,15 +73,20 @@ def _report(member: AppMember, parent: Connection, over: threading.Event) -> Non
     is_over = False
     while not is_over:
         is_over = over.wait(_REPORT_SECONDS)
-        report: Report = {"counts": member.counts(), "failures": member.failures(), "gauges": member.gauges()}
+        report = MemberReport(member.counts(), member.failures(), member.gauges())
         with suppress(OSError):  # the parent is gone
-            parent.send(report)
+            _send(parent, report)
 
 
 def _receive(member: AppMember, parent: Connection) -> None:
     with suppress(EOFError, OSError):
         while True:
-            member.steer(*parent.recv())
+            steer: ToMemberProcess = parent.recv()
+            member.steer(steer.consumer, steer.overrides)
+
+
+def _send(parent: Connection, message: FromMemberProcess) -> None:
+    parent.send(message)
 
 
 def _end_with_parent(member: AppMember, _: Connection) -> None:

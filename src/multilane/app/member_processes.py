@@ -26,12 +26,13 @@ from typing import Final
 
 from multilane.app.control import controlled_at
 from multilane.app.member_checks import check_members_differ
-from multilane.app.member_process import EXIT, Report, run_member
+from multilane.app.member_process import run_member
 from multilane.app.metrics_server import served
 from multilane.app.restarts import Restarts
 from multilane.app.signals import signals_stop
 from multilane.app.targets import find_app
 from multilane.clock import Clock, SystemClock
+from multilane.engines.process.messages import FromMemberProcess, MemberExit, MemberReport, Steer, ToMemberProcess
 from multilane.errors import MemberFailed
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
@@ -75,22 +76,26 @@ def _run(processes: MemberProcesses, stop: Connection) -> None:
 class MemberLink:
     """The parent's end of a member's connection. Its thread passes on reports until the process ends."""
 
-    def __init__(self, connection: Connection, take: Callable[[Report], None]) -> None:
+    def __init__(self, connection: Connection, take: Callable[[MemberReport], None]) -> None:
         self._connection = connection
         self._take = take
         self._has_reported_exit = False
         self._thread = threading.Thread(target=self._receive, name="multilane-member", daemon=True)
         self._thread.start()
 
-    def send(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def send(self, message: ToMemberProcess) -> None:
         with suppress(OSError):  # the process has ended
-            self._connection.send((consumer, overrides))
+            self._connection.send(message)
 
     def _receive(self) -> None:
         with self._connection, suppress(EOFError, OSError):
-            while (message := self._connection.recv()) != EXIT:
+            while isinstance(message := self._received(), MemberReport):
                 self._take(message)
-            self._has_reported_exit = True
+            self._has_reported_exit = isinstance(message, MemberExit)
+
+    def _received(self) -> FromMemberProcess:
+        message: FromMemberProcess = self._connection.recv()
+        return message
 
     def join(self) -> bool:
         """Take the last reports of a process that has ended. Returns whether it reported its exit."""
@@ -126,7 +131,7 @@ class MemberProcesses:
         with self._lock:
             self._overrides[consumer] = overrides
             for link in self._links.values():
-                link.send(consumer, overrides)
+                link.send(Steer(consumer, overrides))
 
     def supervise(self, stop: Connection) -> SpawnProcess | None:
         """Start processes when they are due, until a stop is received or one ends for good. Returns that one."""
@@ -160,13 +165,16 @@ class MemberProcesses:
             self._restarts[number].start(now)
             process.start()
             theirs.close()  # so that ours reads the end when the member has ended
-            self._link(number, MemberLink(ours, partial(self.progress.add, worker=number)))
+            self._link(number, MemberLink(ours, partial(self._take, number)))
+
+    def _take(self, number: int, report: MemberReport) -> None:
+        self.progress.add(report.news, worker=number)
 
     def _link(self, number: int, link: MemberLink) -> None:
         with self._lock:
             self._links[number] = link
             for consumer, overrides in self._overrides.items():
-                link.send(consumer, overrides)
+                link.send(Steer(consumer, overrides))
 
     def _until_due(self) -> float:
         return max(0.0, min([self.progress.due, *self._due.values()]) - self._clock.monotonic())

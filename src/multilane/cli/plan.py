@@ -73,8 +73,8 @@ def plan(  # noqa: PLR0913 - each is an option of the command
 ) -> None:
     """Recommend lanes, batch size, consumers and partitions for a topic, from its history (read with Spark)."""
     from multilane.cli import plan_view  # commands import when they run
+    from multilane.cli.topic_plan import PlanRequest, plan_topic
     from multilane.sizing.goals import Goals
-    from multilane.spark.topic_plan import PlanRequest, plan_topic
 
     goals = Goals(
         duration(latency, "latency"),

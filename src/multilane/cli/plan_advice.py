@@ -12,8 +12,8 @@ from multilane.cli.foreign_text import escaped
 from multilane.config.app.units import format_duration
 
 if TYPE_CHECKING:
+    from multilane.cli.topic_plan import TopicPlan
     from multilane.sizing.recommendation import HotKey
-    from multilane.spark.topic_plan import TopicPlan
 
 _LONGEST_KEY: Final = 60
 _UNEVEN: Final = 2.0  # times the average

@@ -20,8 +20,8 @@ from multilane.cli.tables import output, show_line, show_table
 from multilane.config.app.units import format_duration
 
 if TYPE_CHECKING:
+    from multilane.cli.topic_plan import TopicPlan
     from multilane.config.app.consumer import ConsumerGroupConfig
-    from multilane.spark.topic_plan import TopicPlan
 
 _BAR: Final = 40
 _MOST_PARTITIONS: Final = 24

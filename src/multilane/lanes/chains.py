@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count, takewhile
-from typing import Final
+from typing import ClassVar, Final, Self
 
+from multilane.lanes.intake import Piece
 from multilane.outcome.in_place import rests_until, stay_of
 from multilane.wire.records.record import Record
 
@@ -44,6 +45,7 @@ class Chains:
         "ready",
         "takeable",
     )
+    takes_back: ClassVar = True
 
     def __init__(self, order_of: OrderOf, lanes: int, due_at: DueAt | None = None) -> None:
         """`order_of` returns the ordering key of a record, None if any order will do. `due_at` returns the earliest
@@ -68,10 +70,17 @@ class Chains:
         alone = [chain for chain in (*self.ready, *(d[2] for d in self._deferred)) if self._is_alone(chain)]
         return chained + len(alone)
 
+    @property
+    def singles(self) -> Self:
+        return self
+
     def _is_alone(self, chain: Chain) -> bool:
         return chain[0] is not None and self._order_of(chain[0]) is None
 
     # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def put_piece(self, piece: Piece, now: float) -> None:
+        self.put(piece.records(), now)
 
     def put(self, records: Iterable[Record], now: float) -> None:
         by_key, order_of, ready, due_at = self._by_key, self._order_of, self.ready, self._due_at
@@ -124,6 +133,9 @@ class Chains:
             if not self._held[key]:
                 del self._held[key]
                 self.release(record, now)
+
+    def release_frames(self) -> None:
+        """Records that were taken in are few: at most `room` of their intake."""
 
     def _defer(self, chain: Chain, due: float) -> None:
         heappush(self._deferred, (due, next(self._serial), chain))

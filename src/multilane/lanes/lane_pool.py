@@ -10,9 +10,9 @@ settles (see `work`) and never takes records in (see `supply`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
-from typing import Final
+from typing import Any, Final
 
 from multilane.clock import Clock
 from multilane.errors import PublishStopped
@@ -21,10 +21,10 @@ from multilane.lanes.chains import Chains
 from multilane.lanes.lane import Lane, LaneTask, lanes_end
 from multilane.lanes.overdue import Overdue
 from multilane.lanes.partition_queue import PartitionQueue
-from multilane.lanes.row_chains import RowChains
 from multilane.lanes.supply import LaneSupply
 from multilane.lanes.threads import NotBegun
 from multilane.lanes.waiting_lanes import RetryWaits
+from multilane.lanes.waiting_records import WaitingRecords
 from multilane.lanes.work import Work
 from multilane.logs import logger
 from multilane.outcome.in_place import rests_until
@@ -39,7 +39,7 @@ _FOLLOWERS: Final = 500  # records of a key that go to the retry topic together
 
 
 class LanePool:
-    def __init__(self, queue: PartitionQueue, chains: Chains | RowChains, work: Work, lanes: int, clock: Clock) -> None:
+    def __init__(self, queue: PartitionQueue, chains: WaitingRecords, work: Work, lanes: int, clock: Clock) -> None:
         self._queue = queue
         self._chains = chains
         self._work = work
@@ -123,9 +123,14 @@ class LanePool:
             lane.slot = self._watch.marks.take_slot()
         self._watch.end(lane.slot)  # the shortest loop leaves its last offset there
         lane.is_plain = self._is_plain
-        body = self._by_windows if not self._work.window.is_single else self._plainly if lane.is_plain else self._singly
-        lane.task = task = LaneTask(body(lane), lane, self._loop, self._context.copy())
+        lane.task = task = LaneTask(self._body(lane), lane, self._loop, self._context.copy())
         task.add_done_callback(lambda _: self._ended(lane, task))
+
+    def _body(self, lane: Lane) -> Coroutine[Any, Any, None]:
+        chains = self.supply.singles
+        if chains is None:
+            return self._by_windows(lane)
+        return self._plainly(lane, chains) if lane.is_plain else self._singly(lane, chains)
 
     def _leaves(self, lane: Lane) -> bool:
         """Whether this lane ends now. It is removed at once, so that no more lanes end than have to."""
@@ -158,10 +163,9 @@ class LanePool:
 
     # --- the loops of a lane -----------------------------------------------------------------------------------------
 
-    async def _plainly(self, lane: Lane) -> None:
+    async def _plainly(self, lane: Lane, chains: Chains) -> None:
         """One record at a time, with nothing between a record and its function: the loop that has to be short."""
-        chains, work, clock = self.supply.of_records, self._work, self._clock.monotonic
-        work_comes = self.supply.work_comes
+        work, clock, work_comes = self._work, self._clock.monotonic, self.supply.work_comes
         call, settle, ready, defers = work.plain_call, work.plain_settle, chains.ready, chains.defers
         cancels, begins_on_thread = work.listener.cancels, self._runs_ahead
         if begins_on_thread:
@@ -202,8 +206,8 @@ class LanePool:
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
                 self._fence.check()
 
-    async def _singly(self, lane: Lane) -> None:
-        chains, work, clock = self.supply.of_records, self._work, self._clock.monotonic
+    async def _singly(self, lane: Lane, chains: Chains) -> None:
+        work, clock = self._work, self._clock.monotonic
         work_comes, left = self.supply.work_comes, _TURN
         while not self._must_check or await self._stays(lane):
             if not chains.ready:
@@ -213,7 +217,7 @@ class LanePool:
                 continue
             lane.record = record = chains.take_one()
             if work.must_follow(record):
-                await self._follow_key(lane, record)
+                await self._follow_key(lane, chains, record)
                 continue
             again = await work.single(lane, record)
             lane.record = None
@@ -226,9 +230,8 @@ class LanePool:
                 left = _TURN
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
 
-    async def _follow_key(self, lane: Lane, record: Record) -> None:
+    async def _follow_key(self, lane: Lane, chains: Chains, record: Record) -> None:
         """The waiting records of a key with a backlog go to the retry topic together, not one acknowledgement each."""
-        chains = self.supply.of_records
         lane.window = [record, *chains.take_more(record, self._work.must_follow, _FOLLOWERS - 1)]
         await self._work.follow(lane.window)
         lane.record, lane.window = None, ()
@@ -245,7 +248,7 @@ class LanePool:
             records = chains.take(self._size, self._clock.monotonic(), one_each=self._work.one_each)
             lane.window = records
             again = await self._work.several(lane, records)
-            while again and self._queue.is_of_rows:  # rows cannot be put back: they rest here
+            while again and not chains.takes_back:  # they rest here
                 await self._rests.until(max(map(rests_until, again)))
                 await self._fence.opens(self)
                 await self._gate.turn(self, lane, lambda failed: failed is not False)

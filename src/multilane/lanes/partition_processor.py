@@ -15,7 +15,6 @@ from typing import Final
 
 from multilane.clock import Clock
 from multilane.commit.ledger import CommitPoint
-from multilane.lanes.chains import Chains
 from multilane.lanes.lane_pool import LanePool
 from multilane.lanes.partition_queue import MAIN, PartitionQueue
 from multilane.lanes.work import Work
@@ -79,23 +78,28 @@ class PartitionProcessor:
         now, done = self._clock.monotonic(), list(records)
         for name, supply in self._supplies.items():
             chains = self.queue.chains(name)
-            if isinstance(chains, Chains):  # rows are never held: a processor that has to hold keys has chains
-                for record in done:
-                    chains.release_held(record, now)
-                supply.poke()
+            for record in done:
+                chains.release_held(record, now)
+            supply.poke()
 
     def _put_back(self, records: Sequence[Record]) -> None:
         """Rejected by hand after later records of their keys were taken: handled again, behind what waits."""
         now = self._clock.monotonic()
         for name, some in self.queue.routed(records).items():
-            chains = self.queue.chains(name)
-            if isinstance(chains, Chains):  # rows are not acknowledged manually
-                chains.put_rested(some, now)
-                self._supplies[name].poke()
+            self.queue.chains(name).put_rested(some, now)
+            self._supplies[name].poke()
 
     def end(self, partition: TopicPartition) -> int:
         """The offset after the last block."""
         return self.queue.intakes[partition].end
+
+    def waiting_rows(self, partition: TopicPartition) -> int:
+        """The rows of its blocks that are not taken in yet."""
+        return self.queue.intakes[partition].waiting_rows
+
+    def has_blocks(self, partition: TopicPartition) -> bool:
+        """Whether some of its rows are not taken in yet."""
+        return self.queue.intakes[partition].has_blocks
 
     def pass_to(self, partition: TopicPartition, position: int, leader_epoch: int) -> None:
         """The log has no records for us below this position. Call it only while the partition is idle."""
@@ -137,6 +141,22 @@ class PartitionProcessor:
         intake = self.queue.intakes[partition]
         return not intake.has_blocks and len(intake.ledger) == 0
 
+    def frontier(self, partition: TopicPartition) -> int:
+        """All records of this partition below it are settled."""
+        return self.queue.intakes[partition].frontier()
+
+    def unsettled(self, partition: TopicPartition) -> Sequence[int]:
+        """The offsets that were taken in and are not settled, in order."""
+        return self.queue.intakes[partition].ledger.unsettled
+
+    def is_unsettled(self, record: Record) -> bool:
+        return record.offset in self.queue.intakes[TopicPartition(record.topic, record.partition)].ledger
+
+    @property
+    def open_records(self) -> int:
+        """How many records came and are not settled."""
+        return self.queue.waiting_rows + self.queue.unsettled
+
     @property
     def settled(self) -> int:
         """How many records were settled so far."""
@@ -170,9 +190,6 @@ class PartitionProcessor:
     async def drain(self, deadline: float) -> Sequence[Record]:
         """Begin no more records, and wait for those in flight until the deadline. Returns the abandoned ones."""
         drained = await asyncio.gather(*(pool.drain(deadline) for pool in self._pools.values()))
-        abandoned = [record for some in drained for record in some if self._is_open(record)]
+        abandoned = [record for some in drained for record in some if self.is_unsettled(record)]
         self._on_end(abandoned)
         return abandoned
-
-    def _is_open(self, record: Record) -> bool:
-        return record.offset in self.queue.intakes[TopicPartition(record.topic, record.partition)].ledger

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from multilane.commit.ledger import CommitPoint
-from multilane.lanes.chains import Chains
 from multilane.lanes.intake import Intake, Piece
-from multilane.lanes.row_chains import RowChains
+from multilane.lanes.waiting_records import WaitingRecords
 from multilane.logs import logger
 from multilane.outcome.raised import as_failure
 from multilane.types import TopicPartition
@@ -31,16 +30,14 @@ class PartitionQueue:
     def __init__(
         self,
         intakes: Sequence[Intake],
-        chains: Mapping[str, Chains] | RowChains,
+        chains: Mapping[str, WaitingRecords],
         route: Route | None = None,
         note: Callable[[list[Record]], None] | None = None,
     ) -> None:
-        """`intakes` in the order in which they are read; `chains` for each lane class, or row chains if there is only
-        one class; `route` returns the lane class of a record; `note` gets the records when they are taken in, and may
-        replace some."""
+        """`intakes` in the order in which they are read; `chains` for each lane class; `route` returns the lane class
+        of a record; `note` gets the records when they are taken in, and may replace some."""
         self.intakes = {intake.partition: intake for intake in intakes}
-        self._rows = chains if isinstance(chains, RowChains) else None
-        self._chains = {} if isinstance(chains, RowChains) else dict(chains)
+        self._chains = dict(chains)
         self._route = route
         self._note = note
         self.is_paused = False  # if so, no record is taken in
@@ -49,10 +46,6 @@ class PartitionQueue:
         ledger = intakes[0].ledger if len(intakes) == 1 and not intakes[0].weighs else None
         self.settle_offset = None if ledger is None else ledger.settle
         self.settle_offsets = None if ledger is None else ledger.settle_all
-
-    @property
-    def is_of_rows(self) -> bool:
-        return self._rows is not None
 
     def __str__(self) -> str:
         return "+".join(map(str, self.intakes))
@@ -73,16 +66,16 @@ class PartitionQueue:
     def copy_out(self, partition: TopicPartition) -> None:
         """The records of this partition will wait for long: copy them, so that they do not keep whole frames alive."""
         self.intakes[partition].copy_out()
-        if self._rows is not None:
-            self._rows.release_frame()
+        for chains in self._chains.values():
+            chains.release_frames()
 
-    def chains(self, name: str) -> Chains | RowChains:
+    def chains(self, name: str) -> WaitingRecords:
         """Where the records of a lane class wait."""
-        return self._rows or self._chains[name]
+        return self._chains[name]
 
     def _put(self, piece: Piece, now: float) -> None:
-        if self._rows is not None:
-            self._rows.put(piece)
+        if self._route is None and self._note is None:
+            self._chains[MAIN].put_piece(piece, now)
             return
         records = piece.records()
         if self._note is not None:

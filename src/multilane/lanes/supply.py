@@ -11,23 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from multilane.clock import Clock
-from multilane.lanes.chains import Chains
 from multilane.lanes.due_timer import DueTimer
 from multilane.lanes.gate import brings_first
 from multilane.lanes.partition_queue import PartitionQueue
-from multilane.lanes.row_chains import RowChains
 from multilane.lanes.waiting_lanes import IdleLanes
+from multilane.lanes.waiting_records import WaitingRecords
 from multilane.listeners.window import Window
 
 
 class LaneSupply:
-    def __init__(self, queue: PartitionQueue, chains: Chains | RowChains, window: Window, clock: Clock) -> None:
+    def __init__(self, queue: PartitionQueue, chains: WaitingRecords, window: Window, clock: Clock) -> None:
         self.idle = IdleLanes()
         self.peers: list[LaneSupply] = []  # of the same queue: one may take in records for another
         self.feeds: list[Callable[[], None]] = [self.feed]  # of this one and its peers
         self.on_hungry: Callable[[], object] = lambda: None
         self._queue = queue
         self._chains = chains
+        # Of lanes that take one record at a time: the chains, and those of them that are ready, for every record looks.
+        self.singles = chains.singles if window.is_single else None
+        self._ready = None if self.singles is None else self.singles.ready
         self._window = window
         self._clock = clock
         self._low = 0  # with fewer takeable records more are taken in
@@ -37,15 +39,8 @@ class LaneSupply:
         self._due_timer = DueTimer(self.wake_deferred, clock)
         chains.on_defer = self._due_timer.set  # a timer, because all lanes may be busy for long
 
-    @property
-    def of_records(self) -> Chains:
-        """Chains of record objects: for lanes that take one at a time, and for deferred records."""
-        if isinstance(self._chains, RowChains):
-            raise TypeError("rows are taken by windows, and none is deferred")
-        return self._chains
-
     def set_lanes(self, lanes: int) -> None:
-        self._low = 2 * lanes if self._window.is_single else 2 * self._window.size
+        self._low = 2 * self._window.size if self._ready is None else 2 * lanes
 
     def share(self, peers: list[LaneSupply]) -> None:
         """These have the same queue."""
@@ -100,7 +95,7 @@ class LaneSupply:
         self.idle.wake_all()
 
     def wake_deferred(self) -> None:
-        due = self.of_records.wake(self._clock.monotonic())
+        due = self._chains.wake(self._clock.monotonic())
         self.idle.wake(self._work_for())
         self._set_flush_timer()
         if due is not None:
@@ -125,16 +120,16 @@ class LaneSupply:
         return came
 
     def _wants_more(self) -> bool:
-        waiting = len(self.of_records.ready) if self._window.is_single else self._chains.takeable
+        waiting = self._chains.takeable if self._ready is None else len(self._ready)
         return waiting < self._low
 
     def _work_for(self) -> int:
         """How many lanes there is work for."""
-        if self._window.is_single:
-            return len(self.of_records.ready)
+        if self._ready is not None:
+            return len(self._ready)
         full, rest = divmod(self._chains.takeable, self._window.size)
         return full + (1 if rest and self._flushes else 0)
 
     def _set_flush_timer(self) -> None:
-        if not self._window.is_single and self._chains.takeable:
+        if self._ready is None and self._chains.takeable:
             self._flush_timer.set(self._clock.monotonic() + self._window.latency)

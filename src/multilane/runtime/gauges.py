@@ -22,7 +22,7 @@ def lane_gauges(consumer: str, processors: Iterable[PartitionProcessor]) -> list
         calls += processor.calls
         handled = len(processor.in_flight)
         in_flight += handled
-        waiting += processor.queue.waiting_rows + processor.queue.unsettled - handled
+        waiting += processor.open_records - handled
     labels = {"consumer": consumer}
     return [
         Gauge("lanes.calls", labels, calls),
@@ -60,7 +60,8 @@ def local_lags(
     lags: dict[TopicPartition, int | None] = {}
     assigned = frozenset(member.assignment)
     for processor in processors:
-        for partition, intake in processor.queue.intakes.items():
+        for partition in processor.partitions:
             beyond = member.current_lag(partition) if partition in assigned else None
-            lags[partition] = None if beyond is None else beyond + ends.get(partition, intake.end) - intake.frontier()
+            read_to = ends.get(partition, processor.end(partition))
+            lags[partition] = None if beyond is None else beyond + read_to - processor.frontier(partition)
     return lags

@@ -18,6 +18,7 @@ from multilane.lanes.intake import PIECE, PIECE_OF_ROWS, Intake
 from multilane.lanes.ordering import order_of
 from multilane.lanes.partition_queue import MAIN
 from multilane.lanes.row_chains import RowChains
+from multilane.lanes.waiting_records import WaitingRecords
 from multilane.listeners.window import newest_of_each_key
 from multilane.outcome import backoff
 from multilane.outcome.headers import retry_count
@@ -45,13 +46,13 @@ def build_chains(
     clock: Clock,
     *,
     as_rows: bool,
-) -> dict[str, Chains] | RowChains:
+) -> Mapping[str, WaitingRecords]:
     """Chains by lane class. `held`: keys that stay blocked until their records in flight elsewhere have ended."""
     config = registration.config
     if as_rows:
         [partition] = partitions
         is_unique = registration.window.select is newest_of_each_key
-        return RowChains(partition.topic, partition.partition, config.lanes, newest=is_unique)
+        return {MAIN: RowChains(partition.topic, partition.partition, config.lanes, newest=is_unique)}
     due_at = _due_at(config, clock) if any(p.topic == config.retry for p in partitions) else None
     lanes = {MAIN: config.lanes, **config.lane_classes}
     by_class = {

@@ -12,10 +12,10 @@ from multilane.cli import main, plan_view
 from multilane.cli.option_values import time_span
 from multilane.cli.plan import _configured
 from multilane.cli.plan_advice import advice, assumptions
+from multilane.cli.topic_plan import TopicPlan
 from multilane.sizing.goals import Goals
 from multilane.sizing.history import Arrivals, Busiest, HeavyKey, History, PartitionLoad
 from multilane.sizing.recommendation import recommend
-from multilane.spark.topic_plan import TopicPlan
 
 NOWHERE = ["--brokers", "127.0.0.1:1", "--timeout", "1"]
 WIDE = {"COLUMNS": "200", "TERM": "dumb"}

@@ -19,9 +19,11 @@ from typing import Final, Protocol
 from multilane.clock import Clock, SystemClock
 from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import BackfillProgress, report_from
+from multilane.engines.backfill.states import AT_WORK, OVER, TRANSITIONS, BackfillState
 from multilane.engines.backfill.worker import BackfillTask
 from multilane.engines.channel.channel import Message, MessageChannel
 from multilane.engines.channel.inbox import DriverInbox
+from multilane.engines.moves import moved
 from multilane.engines.task import TaskPlan
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.progress import SETTLED, Progress
@@ -106,11 +108,9 @@ class BackfillDriver:
         self._failure: MultilaneError | None = None
         self._last_error = ""
         self._job_error: Exception | None = None
-        self.is_stopping = False
-        self._is_over = False
-        self._is_changed = False
-        self._deadline: float | None = None  # of the drain
-        self._is_cut = False
+        self._state = BackfillState.STARTING
+        self._is_changed = False  # the progress, since it was written
+        self._deadline: float | None = None  # of the drain, then of the cancelled job
         self._records_before, self._seconds_before = progress.records, progress.seconds
         self._noted = 0  # records that are in the logged progress
         self._began: float | None = None  # when the first task began
@@ -129,7 +129,7 @@ class BackfillDriver:
         try:
             task_plan = TaskPlan(plan.factory, plan.target, plan.home, plan.log_level, address, token=self._inbox.token)
             self._job.start(task_plan, len(self._shares), lambda error: self._inbox.put(partial(self._on_ended, error)))
-            while not self._is_over:
+            while self._state not in OVER:
                 self._inbox.handle_next(
                     self._write_at if self._deadline is None else min(self._write_at, self._deadline)
                 )
@@ -151,6 +151,13 @@ class BackfillDriver:
         self._inbox.put(self._drain)
 
     @property
+    def state(self) -> BackfillState:
+        return self._state
+
+    def _move(self, state: BackfillState) -> None:
+        self._state = moved(TRANSITIONS, self._state, state)
+
+    @property
     def status(self) -> BackfillStatus:
         now, records = self._clock.monotonic(), self._progress.records - self._records_before
         since, earlier = self._samples[0] if self._samples else (now, records)
@@ -166,7 +173,7 @@ class BackfillDriver:
         now = self._clock.monotonic()
         if self._deadline is not None and now >= self._deadline:
             self._cancel_job(now)
-        if self._began is None and now >= self._start_by and not self.is_stopping:
+        if self._state is BackfillState.STARTING and now >= self._start_by:
             self._fail(SparkStartError(with_cause(no_slot(self._plan.start_seconds))))
         if now >= self.progress.due:
             self._note_settled()
@@ -185,9 +192,9 @@ class BackfillDriver:
         self._noted = records
 
     def _cancel_job(self, now: float) -> None:
-        if self._is_cut:
+        if self._state is BackfillState.CANCELLING:
             raise SparkStartError("the job was cancelled and does not end: is Spark still running?")
-        self._is_cut = True
+        self._move(BackfillState.CANCELLING)
         self._deadline = now + _CUT_SECONDS
         late = ", ".join(map(str, self._inbox))
         if late:
@@ -204,8 +211,10 @@ class BackfillDriver:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        if not self.is_stopping:
-            self.is_stopping = True
+        if self._state is BackfillState.ENDED:
+            self._move(BackfillState.STOPPED)
+        elif self._state in AT_WORK:
+            self._move(BackfillState.DRAINING)
             self._deadline = self._clock.monotonic() + self._plan.drain_seconds
             for number in self._inbox:
                 self._inbox.send(number, ToTask.END)
@@ -213,7 +222,7 @@ class BackfillDriver:
 
     def _cancel_when_alone(self) -> None:
         """If no task is connected, cancel the job: tasks that wait for a slot are no longer needed."""
-        if self.is_stopping and not (self._inbox or self._is_cut or self._is_over):
+        if self._state is BackfillState.DRAINING and not self._inbox:
             self._cancel_job(self._clock.monotonic())
 
     def _fail(self, failure: MultilaneError) -> None:
@@ -221,12 +230,13 @@ class BackfillDriver:
         self._drain()
 
     def _on_ended(self, error: Exception | None) -> None:
-        self._is_over = True
+        self._move(BackfillState.ENDED if self._state in AT_WORK else BackfillState.STOPPED)
+        self._deadline = None
         self._job_error = error
 
     def _judge(self) -> None:
         """Decide whether the run failed, after the job has ended and the queue is empty."""
-        if self.is_stopping:
+        if self._state is BackfillState.STOPPED:
             return
         if self._job_error is not None:
             why = self._last_error or reason(self._job_error)
@@ -258,10 +268,11 @@ class BackfillDriver:
     def _on_hello(self, number: int, line: MessageChannel, message: Message) -> None:
         self._inbox.connect(number, line)
         log.info("task %d begins on %s, process %s", number, message.get("host"), message.get("pid"))
-        if self.is_stopping:
+        if self._state not in AT_WORK:
             self._inbox.send(number, ToTask.END)
             return
-        if self._began is None:
+        if self._state is BackfillState.STARTING:
+            self._move(BackfillState.RUNNING)
             self._began = self._clock.monotonic()
             unwatch_executors()
             self._samples.append((self._began, 0))

@@ -20,10 +20,11 @@ from multilane.client.group.membership import Identity
 from multilane.clock import Clock, SystemClock
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan, members_from
 from multilane.engines.batches.messages import FromDriver, ToDriver
-from multilane.engines.batches.states import QUERY_TRANSITIONS, QueryState, moved
+from multilane.engines.batches.states import QUERY_TRANSITIONS, QueryState
 from multilane.engines.channel.channel import Message, MessageChannel
 from multilane.engines.channel.server import ChannelServer
 from multilane.engines.job_names import job_name
+from multilane.engines.moves import moved
 from multilane.errors import ChannelLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress

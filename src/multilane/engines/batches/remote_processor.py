@@ -17,7 +17,8 @@ from multilane.clock import Clock
 from multilane.commit.ledger import CommitPoint
 from multilane.engines.batches.messages import HeldRecord, PartitionLease, WorkerChannel
 from multilane.engines.batches.remote_progress import RemoteProgress
-from multilane.engines.batches.states import LEASE_TRANSITIONS, UNUSED, LeaseState, moved
+from multilane.engines.batches.states import LEASE_TRANSITIONS, UNUSED, LeaseState
+from multilane.engines.moves import moved
 from multilane.lanes.assignment import Starts
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record

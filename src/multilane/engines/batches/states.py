@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 
 class LeaseState(enum.Enum):
@@ -60,13 +60,3 @@ QUERY_TRANSITIONS: Final[Mapping[QueryState, frozenset[QueryState]]] = {
     QueryState.DRAINING: frozenset({QueryState.OVER}),
     QueryState.OVER: frozenset(),
 }
-
-
-S = TypeVar("S", LeaseState, QueryState)
-
-
-def moved(table: Mapping[S, frozenset[S]], before: S, after: S) -> S:
-    """Returns the new state; a move that the table does not have is a defect."""
-    if after is not before and after not in table[before]:
-        raise AssertionError(f"a {type(before).__name__} goes from {before.name} to {after.name}")
-    return after

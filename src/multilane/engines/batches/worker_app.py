@@ -283,7 +283,7 @@ class LeaseWorkerApp:
             return active.as_known
         if not processor.unfinished or active.revoke_deadline is not None or self._is_closed:
             await processor.drain(active.revoke_deadline or self._clock.monotonic())
-        open_ = {(p, offset) for p in active.lease.points for offset in processor.queue.intakes[p].ledger.unsettled}
+        open_ = {(p, offset) for p in active.lease.points for offset in processor.unsettled(p)}
         in_flight = set(processor.in_flight)
         held = {
             r: _held(r, fences=r in in_flight) for r in processor.unfinished if (_partition_of(r), r.offset) in open_
@@ -316,7 +316,7 @@ class LeaseWorkerApp:
         settled, undone, retries = [], [], []
         for record, released in ended.items():
             del held[record]
-            if record.offset not in processor.queue.intakes[_partition_of(record)].ledger:
+            if not processor.is_unsettled(record):
                 settled.append(released)
                 continue
             undone.append(released)

@@ -90,7 +90,7 @@ class BlockRunner:
             processor = await self._build({partition: Start(block.first_offset)}, verdicts)
             run = self._runs[partition] = _PartitionRun(processor, verdicts, [])
             processor.listen(self._notify, self._fail)
-        end = run.processor.queue.intakes[partition].end
+        end = run.processor.end(partition)
         if block.first_offset < end:
             raise out_of_order(str(partition), end - 1, block.first_offset)
         run.open.append(block.offsets)
@@ -120,7 +120,7 @@ class BlockRunner:
     def _wants_more(self) -> bool:
         waiting = 0
         for partition, run in self._runs.items():
-            waiting += run.processor.queue.intakes[partition].waiting_rows * run.bytes // run.rows
+            waiting += run.processor.waiting_rows(partition) * run.bytes // run.rows
         return waiting < _MAX_WAITING
 
     def _is_idle(self) -> bool:
@@ -129,14 +129,14 @@ class BlockRunner:
     def _flush(self) -> None:
         """Release windows that will not fill up."""
         for partition, run in self._runs.items():
-            if not run.processor.queue.intakes[partition].has_blocks:
+            if not run.processor.has_blocks(partition):
                 run.processor.flush()
 
     def _take_settled(self) -> list[Settled]:
         """The records of completely settled blocks: those below the frontier."""
         settled: list[Settled] = []
         for partition, run in self._runs.items():
-            frontier = run.processor.queue.intakes[partition].ledger.frontier
+            frontier = run.processor.frontier(partition)
             while run.open and int(run.open[0][-1]) < frontier:
                 offsets = run.open.pop(0)
                 settled.append(Settled(partition, offsets, run.verdicts.take(offsets.tolist())))

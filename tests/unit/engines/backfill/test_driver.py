@@ -12,6 +12,7 @@ import pytest
 
 from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan
 from multilane.engines.backfill.progress import BackfillPlan, ProgressReport, new_progress
+from multilane.engines.backfill.states import BackfillState
 from multilane.engines.backfill.worker import run_task
 from multilane.errors import ChannelLost, ConfigError, MemberFailed, SparkStartError
 from multilane.outcome.in_place import ExhaustedRecord
@@ -264,7 +265,7 @@ def test_a_stop_ends_those_at_work_in_order_and_those_that_wait_are_not_wanted(w
     world.errands.get(timeout=PATIENCE)
     running.driver.stop()
     assert running.wait() is None
-    assert running.driver.is_stopping
+    assert running.driver.state is BackfillState.STOPPED
     assert running.kept.saved[-1]["records"] == 1
     assert world.errands.empty(), "the other one was not begun"
     assert running.job.cancelled.is_set()

@@ -19,8 +19,8 @@ from multilane.engines.batches.states import (
     UNUSED,
     LeaseState,
     QueryState,
-    moved,
 )
+from multilane.engines.moves import moved
 from multilane.lanes.assignment import Start
 from multilane.types import TopicPartition
 

@@ -76,7 +76,7 @@ class Hauled:
         intake = Intake(partition, Ledger(*start[:3], in_bulk=as_rows), 1000)
         is_unique = self._window.select is newest_of_each_key
         rows = RowChains(partition.topic, partition.partition, 4, newest=is_unique) if as_rows else None
-        queue = PartitionQueue([intake], rows or {MAIN: Chains(by_key(), 4)})
+        queue = PartitionQueue([intake], {MAIN: rows or Chains(by_key(), 4)})
         interceptors = InterceptorChain("g")
         listener = Listener(self._handler, read_signature(self._handler), self._window, interceptors, Threads("lane"))
         failing = Failing(
