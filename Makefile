@@ -15,7 +15,7 @@ help:
 	@echo "make demo           a real Kafka, an application on Spark, and the proof that nothing was lost"
 	@echo "make test           lint, types, import contracts and every test, with a real Kafka"
 	@echo "make test-long      the tests that take minutes each: Spark under the whole conformance suite, its faults"
-	@echo "make unit           the unit tests, in less than a minute"
+	@echo "make unit           the unit tests, in 1 to 2 minutes"
 	@echo "make lint           ruff, mypy, import-linter, and the list of dependencies (dist/sbom.cdx.json)"
 	@echo "make audit-dependencies  known advisories for the locked packages, by pip-audit (needs the network)"
 	@echo "make fuzz           mutated batches and frames, the full count"

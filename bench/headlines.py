@@ -1,8 +1,8 @@
-"""The headline figures: the table and the chart at the top of bench/README.md, from the files in `results`.
+"""The headline figures of README.md and bench/README.md, and the chart, from the files in `results`.
 
 Thread: application.
 
-`python -m bench.headlines` writes both; every benchmark that runs as a whole does so at its end. A headline names rows
+`python -m bench.headlines` writes them; every benchmark that runs as a whole does so at its end. A headline names rows
 of a results file, so its figures cannot drift from what was measured.
 """
 
@@ -18,6 +18,7 @@ from typing import Final
 
 RESULTS: Final = Path(__file__).parent / "results"
 PAGE: Final = Path(__file__).parent / "README.md"
+FRONT_PAGE: Final = Path(__file__).parents[1] / "README.md"
 CHART: Final = RESULTS / "headlines.svg"
 BEGIN: Final = "<!-- headlines: python -m bench.headlines -->\n"
 END: Final = "<!-- end -->\n"
@@ -117,6 +118,31 @@ HEADLINES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What part of the best possible rate a system reaches, in words that name the scenario."""
+
+    report: str
+    text: str
+    scenario: str
+    systems: tuple[str, ...]
+    best: str
+
+
+SHARES: Final = (
+    Share("lanes", "15 partitions x 20 lanes: {} % of the theoretical limit", "single-15x20", ("ours",), "limit"),
+    Share("lanes", "20 x 200, two processes: {} %", "single-20x200", ("ours-2-processes",), "limit"),
+    Share(
+        "spark-lanes",
+        "15 x 20 on Spark: {} % of a bare event loop's rate",
+        "single-15x20",
+        ("spark-batches", "spark-continuous"),
+        "bare-loop",
+    ),
+)
+_REPORTS: Final = frozenset(fact.report for fact in (*HEADLINES, *SHARES))
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     headline: Headline
     ours: float
@@ -146,15 +172,16 @@ def all_measured(directory: Path = RESULTS) -> list[Measured]:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def table(lines: Iterable[Measured]) -> str:
+def table(lines: Iterable[Measured], page: str = "") -> str:
+    """`page`: where the sections are that the lines link to, if not on the table's own page."""
     head = "| benchmark | multilane | compared with | multilane is |\n|---|---|---|---|\n"
-    return head + "".join(_table_row(line) for line in lines)
+    return head + "".join(_table_row(line, page) for line in lines)
 
 
-def _table_row(line: Measured) -> str:
+def _table_row(line: Measured, page: str) -> str:
     headline = line.headline
     name = headline.report.partition("-")[0]
-    link = f"[{name}](#{headline.section or headline.report})"
+    link = f"[{name}]({page}#{headline.section or headline.report})"
     ours, theirs = (_with_unit(value, headline.unit) for value in (line.ours, line.theirs))
     return f"| {link}: {headline.title} | {ours} | {headline.rival_name}, {theirs} | {_verdict(line)} |\n"
 
@@ -174,13 +201,32 @@ def _with_unit(value: float, unit: str) -> str:
     return f"{value / 1e6:.2f} M {unit}" if value >= 1e6 else f"{value:,.0f} {unit}"
 
 
+def shares(directory: Path = RESULTS) -> str:
+    """One line: how close to the best possible rate."""
+    return f"Calls of 20 ms, {'; '.join(_share(share, read_figures(share.report, directory)) for share in SHARES)}.\n"
+
+
+def _share(share: Share, figures: Figures) -> str:
+    best = figures[share.best, share.scenario, "rate"]
+    reached = sorted({round(100 * figures[system, share.scenario, "rate"] / best) for system in share.systems})
+    return share.text.format(" to ".join(map(str, reached)))
+
+
 def with_headlines(page: str, lines: Iterable[Measured]) -> str:
+    chart = f"![the same as bars]({CHART.parent.name}/{CHART.name})\n"
+    return _between_marks(page, table(lines) + "\n" + chart)
+
+
+def with_front_headlines(page: str, lines: Iterable[Measured], shares: str) -> str:
+    return _between_marks(page, table(lines, f"{PAGE.parent.name}/{PAGE.name}") + "\n" + shares)
+
+
+def _between_marks(page: str, text: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"bench/README.md has no place for the headlines: {BEGIN.strip()} ... {END.strip()}")
-    chart = f"![the same as bars]({CHART.parent.name}/{CHART.name})\n"
-    return before + BEGIN + table(lines) + "\n" + chart + END + after
+        raise ValueError(f"the page has no place for the headlines: {BEGIN.strip()} ... {END.strip()}")
+    return before + BEGIN + text + END + after
 
 
 # --- the chart -------------------------------------------------------------------------------------------------------
@@ -233,14 +279,15 @@ def _x(times: float) -> float:
 
 def redraw_after(results: Path) -> None:
     """Call when a results file was written: redraws if headlines are read from it."""
-    if results in {RESULTS / f"{headline.report}.json" for headline in HEADLINES}:
+    if results in {RESULTS / f"{report}.json" for report in _REPORTS}:
         write()
 
 
-def write(directory: Path = RESULTS, page: Path = PAGE) -> None:
-    lines = all_measured(directory)
-    (directory / CHART.name).write_text(chart(lines))
-    page.write_text(with_headlines(page.read_text(), lines))
+def write() -> None:
+    lines = all_measured()
+    CHART.write_text(chart(lines))
+    PAGE.write_text(with_headlines(PAGE.read_text(), lines))
+    FRONT_PAGE.write_text(with_front_headlines(FRONT_PAGE.read_text(), lines, shares()))
 
 
 if __name__ == "__main__":

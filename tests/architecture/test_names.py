@@ -21,8 +21,9 @@ DESIGN = ROOT / "docs" / "DESIGN.md"
 # Words of an earlier vocabulary. As parts of an identifier in src they are gone for good.
 RETIRED_NAMES = frozenset(
     {
-        "crew", "crews", "foreman", "haul", "hauls", "helm", "lookout", "muster", "outfit", "outfits", "stint",
-        "stints", "team", "teams", "yard", "yards",
+        "board", "book", "conductor", "crew", "crews", "desk", "foreman", "front", "hands", "haul", "hauls", "helm",
+        "holding", "keeper", "keepers", "lookout", "muster", "outfit", "outfits", "participant", "sight", "stint",
+        "stints", "team", "teams", "trail", "yard", "yards",
     }
 )  # fmt: skip
 
@@ -31,11 +32,16 @@ RETIRED_NAMES = frozenset(
 RETIRED_TEXT = re.compile(
     r"\b(stints?|hauls?|muster|helm|lookout|outfits?|foreman|trickles?|keepers?|borrowers?)\b"
     r"|\bin (its|their) place\b|\bis at (it|them)\b|\bin work\b|\bpassed over\b"
-    r"|\bfiles? of old\b(?! versions)",
+    r"|\bfiles? of old\b(?! versions)|\b(yards?|crews?|teams?|desks?)\b|\btried again\b|\bworks? (them )?off\b",
     re.IGNORECASE,
 )
 COMPILED = {"lz4_kernels.py"}  # names in compiled functions stay: each change compiles them anew on every machine
-PAGES = [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
+PAGES = [
+    *(ROOT / "docs").rglob("*.md"),
+    *ROOT.glob("*.md"),
+    ROOT / "bench" / "README.md",
+    ROOT / "examples" / "README.md",
+]
 
 
 def relative(path: Path) -> str:

@@ -1,1 +1,1 @@
-"""Many ordered lanes in each partition: chains of waiting records, yards that hold them, lanes that work them off."""
+"""Many ordered lanes in each partition: chains of waiting records, queues that hold them, lanes that handle them."""

@@ -3,7 +3,7 @@
 Thread: none (a constant).
 
 A component may report only what is defined here; a test compares the two, and docs/metrics.md is made from this list
-(`make metrics`). Labels hold no keys, values or credentials.
+(`make map`). Labels hold no keys, values or credentials.
 """
 
 from __future__ import annotations

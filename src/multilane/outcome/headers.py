@@ -3,8 +3,8 @@
 Thread: none (pure).
 
 Names are case-sensitive. If a name of ours appears several times, the last header counts; writing leaves one, at the
-first one's position. All other headers keep their order, their duplicates and their bytes, and a copy never has more
-than six of ours, however often it is retried. Never trusts a value: an invalid number counts as 0.
+first one's position, so headers do not accumulate however often a record is retried. All other headers keep their
+order, their duplicates and their bytes. Never trusts a value: an invalid number counts as 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ ERROR_MESSAGE: Final = "X-ErrorMessage"
 ERROR_CLASS: Final = "X-ErrorClass"
 ERROR_STACK: Final = "X-ErrorStack"
 SUSPECTED_POISON: Final = "X-SuspectedPoison"  # how often the process died while it handled the record
-OURS: Final = frozenset({RETRY_COUNT, ERROR_COUNT, TARGET_TOPIC, ERROR_MESSAGE, ERROR_CLASS, ERROR_STACK})
 
 NOT_ATTEMPTED: Final = -1  # a retry count: the record followed its key and was not handled yet
 ERROR_MESSAGE_BYTES: Final = 1_000

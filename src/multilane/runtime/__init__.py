@@ -1,1 +1,1 @@
-"""The composition root: applications, producers and error consumers in this process."""
+"""What all engines share: an app's functions made ready, their lanes, producers and gauges."""

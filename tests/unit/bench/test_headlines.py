@@ -1,4 +1,4 @@
-"""The headlines of bench/README.md come from the results files."""
+"""The headlines of README.md and bench/README.md come from the results files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,31 @@ def test_the_page_and_the_chart_show_what_was_measured():
     page = headlines.PAGE.read_text()
     assert headlines.with_headlines(page, all_measured()) == page, "run: python -m bench.headlines"
     assert headlines.CHART.read_text() == chart(all_measured()), "run: python -m bench.headlines"
+
+
+def test_so_does_the_front_page():
+    page = headlines.FRONT_PAGE.read_text()
+    expected = headlines.with_front_headlines(page, all_measured(), headlines.shares())
+    assert expected == page, "run: python -m bench.headlines"
+
+
+def test_a_link_of_the_front_page_names_the_page_of_the_section():
+    page = headlines.with_front_headlines(f"{BEGIN}{END}", [Measured(RATE, 3.0, 2.0)], "97 %.\n")
+    assert "| [demo](bench/README.md#demo): small |" in page
+    assert page.endswith(f"\n\n97 %.\n{END}")
+
+
+def test_a_share_is_that_of_the_best_rate(tmp_path):
+    for name in {share.report for share in headlines.SHARES}:
+        report = Report(name, {})
+        for share in (share for share in headlines.SHARES if share.report == name):
+            report.add(share.best, share.scenario, "rate", 200.0, "records/s")
+            for number, system in enumerate(share.systems):
+                report.add(system, share.scenario, "rate", 190.0 + 2 * number, "records/s")
+        report.write(tmp_path)
+    text = headlines.shares(tmp_path)
+    assert "15 partitions x 20 lanes: 95 % of the theoretical limit;" in text
+    assert "on Spark: 95 to 96 % of a bare" in text
 
 
 def test_the_best_rival_counts():

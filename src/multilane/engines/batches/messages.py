@@ -3,7 +3,7 @@
 Thread: none (pure).
 
 Two channels carry them: between the driver and the lease coordinator, and between the coordinator and each worker.
-A partition lease covers what one processor works off: a partition, or a topic's and its retry topic's together. The
+A partition lease covers what one processor handles: a partition, or a topic's and its retry topic's together. The
 same fields serve both directions: where the worker begins, how far it is, and what is still in flight at the end.
 """
 

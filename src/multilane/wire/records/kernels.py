@@ -41,7 +41,7 @@ _U8, _U32 = np.uint64(8), np.uint64(32)
 _ONE, _SEVEN, _LOW7 = np.uint64(1), np.uint64(7), np.uint64(0x7F)
 _ZERO, _THREE, _SECOND7, _BIT15 = np.uint64(0), np.uint64(3), np.uint64(0x3F80), np.uint64(15)
 _WORD = np.uint64(8)
-_FEW = 32  # records that `_careful_records` reads before the common shape is tried again
+_FEW = 32  # records that `_careful_records` reads before it tries the common shape once more
 # The words of the decoding state.
 _AT, _ROW, _LEFT, _PREVIOUS, _NULL_KEYS, _NULL_VALUES, _WITH_HEADERS, _CURSOR = range(STATE_SIZE)
 _AHEAD = 24  # how far `_common_records` reads beyond a checked position: a word of fields, or a view
