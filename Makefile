@@ -30,7 +30,7 @@ help:
 demo: $(READY) jars classes
 	@$(BIN)/multilane demo
 
-# Most tests wait for brokers: several runs of them, and the linters, have room beside each other.
+# Most tests wait for brokers: several runs of them, and the linters, run in parallel.
 test: jars classes
 	@$(MAKE) --no-print-directory --jobs=2 lint every-test
 
@@ -40,7 +40,7 @@ every-test: $(READY)
 test-long: $(READY) jars classes
 	@$(BIN)/python -m pytest -m long --timeout 600
 
-# Three parts beside each other: what is above mostly waits.
+# Three parts in parallel: the upper layers mostly wait.
 unit: $(READY)
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target unit-below unit-between unit-above
 
@@ -64,7 +64,7 @@ lint: $(READY)
 sbom: $(READY)
 	@$(BIN)/python tests/sbom.py dist/sbom.cdx.json
 
-# Asks a service on the network, so it is no part of lint: what it could not ask about is said, and is no failure.
+# Asks a service on the network, so it is no part of lint: packages it cannot check are reported, not failed.
 audit-dependencies: $(READY)
 	@$(BIN)/python tests/dependency_audit.py
 

@@ -236,7 +236,7 @@ def test_marks_that_reach_beyond_the_log_are_void(shop, of_this_log, caplog):
         text = completion_map.encode(1, ((2, 2**62),), mark)
         consumer.commit({place: OffsetAndMetadata(Offset(1), metadata=text)})
     assert shop.replay("--to", shop.other)["replayed"] == 4
-    assert f"{place}: the replay marks do not fit the log" in caplog.text
+    assert f"{place}: the replay marks do not match the log" in caplog.text
 
 
 def test_marks_of_another_topic_of_the_same_name_are_void(shop, topic):

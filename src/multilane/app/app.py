@@ -116,7 +116,8 @@ class App:
             known = ", ".join(sorted(ListenerOptions.__annotations__))
             raise TypeError(f"consumer {config.name!r}: listener() has no option {unknown[0]!r}. Options: {known}")
         if "retry" in options and "batch_retry" in options:
-            raise ConfigError(f"consumer {config.name!r}: give either retry or batch_retry, whichever the listener is")
+            how = "pass retry for a single-record listener or batch_retry for a batch listener, not both"
+            raise ConfigError(f"consumer {config.name!r}: {how}")
 
         def register(function: F) -> F:
             self._registrations[config.name] = checked(

@@ -155,7 +155,7 @@ def _faults_of(session: str, files: Sequence[AuditFile], card: Card | None) -> l
         for rows, digest in file.entries:
             number += rows
             if digests.setdefault(number, digest) != digest:
-                faults.append(f"{file.name} is not what its session wrote")
+                faults.append(f"{file.name} does not match what its session wrote")
         reached = max(reached, number)
     if card.records is not None and reached < card.records:
         faults.append(f"session {session}: its last {_count(card.records - reached)} missing")

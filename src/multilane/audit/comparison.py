@@ -76,7 +76,7 @@ def compare(spark: SparkSession, records: DataFrame, request: ComparisonRequest)
     spans = {partition: span for partition, span in request.spans.items() if len(span)}
     if not spans:
         return AuditVerdict({})
-    with plain_errors("the logs or the audit records"):
+    with plain_errors("a log or the audit records"):
         settled = _by_offset(_within(spark, records, spans))
         compared = _log(spark, spans, request.settings).join(settled, [*_RECORD], "full_outer")
         compared = compared.withColumn("doubtful", _is_doubtful(request.doubts)).persist()

@@ -92,7 +92,8 @@ def _records_path(request: AuditRequest) -> str:
     path = request.path or config.audit
     if path is None:
         raise ConfigError(
-            f"consumer {config.name} writes no audit records: set `audit` to a directory, and audit what it reads then"
+            f"consumer {config.name} writes no audit records: set `audit` to a directory, then audit the records that "
+            "it reads from then on"
         )
     folder = f"group={folder_name(config.group_id)}"
     if "://" in path:

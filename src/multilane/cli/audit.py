@@ -25,9 +25,7 @@ Config = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The mul
 Profile = Annotated[str | None, typer.Option(help="Active profile of --config.")]
 RecordsPath = Annotated[
     str | None,
-    typer.Option(
-        "--accounts", help="Path of the audit records, if Spark needs another one than `audit`, such as s3a://..."
-    ),
+    typer.Option("--accounts", help="Path of the audit records for Spark (default: `audit`), such as s3a://..."),
 ]
 Last = Annotated[str | None, typer.Option(help="Only the most recent part, such as 24h.")]
 Since = Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601, UTC).")]

@@ -77,8 +77,8 @@ def _of_partitions(plan: TopicPlan) -> Iterator[str]:
     load = history.heaviest_load
     if not recommended.is_met:
         yield (
-            f"Partition {load.partition} alone is too much for {plan.goals.most_lanes} lanes or for one process; the "
-            "topic as a whole is not: spread its keys, or allow more with --max-lanes and --max-batch."
+            f"Partition {load.partition} exceeds {plan.goals.most_lanes} lanes or one process, although the topic as a "
+            "whole does not: spread its keys, or allow more with --max-lanes and --max-batch."
         )
     if recommended.partitions > history.partitions:
         yield (

@@ -45,7 +45,7 @@ StalledAfter = Annotated[
     str, typer.Option(help="Report a partition as stalled if it has lag and settles nothing for this long.")
 ]
 Control = Annotated[
-    Path | None, typer.Option(help="Socket of `multilane run --control`: adds the failures that the app itself counts.")
+    Path | None, typer.Option(help="Socket of `multilane run --control`: also show the app's own failure counts.")
 ]
 Once = Annotated[bool, typer.Option("--once", help="Poll twice, --every apart, print the result and exit.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format; json prints one object per line.")]

@@ -4,7 +4,7 @@ Thread: none (pure).
 
 A log can be truncated (an unclean election, a broker that lost its page cache) or deleted and recreated, and grow past
 the old offsets with other records. Offsets alone do not show that. The leader epoch does: offset and epoch identify a
-record for ever, so a log that has the claimed epoch up to the claimed end has every record below that end. A claim that
+record forever, so a log that has the claimed epoch up to the claimed end has every record below that end. A claim that
 cannot be proved to fit is ignored: its records are redelivered, never skipped.
 """
 

@@ -52,7 +52,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         default=0,
         minimum=0,
         maximum=1_000,
-        doc="A connection that has caught up fetches once per interval, so that low-rate records arrive together.",
+        doc="A caught-up connection fetches once per interval, so that low-rate records are fetched in batches.",
     ),
     Property(
         name="max.partition.fetch.bytes",

@@ -23,11 +23,11 @@ class PropertyKind(Enum):
     BYTES = "a number of bytes (100000, 64kb, 1mb)"
     MILLIS = "a number of milliseconds (500) or a duration with its unit (500ms, 10s, 5m, 1h)"
     FLAG = "true or false"
-    TEXT = "a text"
+    TEXT = "a string"
     CHOICE = "one of a few words"
     LIST = "a comma-separated text or a list"
     OBJECTS = "a comma-separated text, or a list of names or objects"
-    SECRET = "a secret text"  # noqa: S105 - the name of a kind
+    SECRET = "a secret string"  # noqa: S105 - the name of a kind
     FUNCTION = "a function"
 
 

@@ -75,7 +75,7 @@ def fold(key: str) -> str:
 def lookup(key: object) -> Spelling:
     """The meaning of a name; raises a ConfigError with suggestions if it is unknown."""
     if not isinstance(key, str):
-        raise ConfigError(f"a property name must be a text, not {type(key).__name__}")
+        raise ConfigError(f"a property name must be a string, not {type(key).__name__}")
     name = fold(key)
     found = _BY_NAME.get(name)
     if found is not None:

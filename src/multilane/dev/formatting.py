@@ -68,4 +68,4 @@ def cluster_id_of(data: Path) -> str | None:
         key, _, value = line.partition("=")
         if key == "cluster.id":
             return value
-    raise DevKafkaError(f"{path} names no cluster.id")
+    raise DevKafkaError(f"{path} has no cluster.id")

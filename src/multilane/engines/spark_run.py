@@ -76,7 +76,7 @@ class SparkSettings:
 
 
 def run_on_spark(target: str, settings: SparkSettings) -> None:
-    """Until SIGTERM, Ctrl-C, or a failure that a restart does not mend."""
+    """Until SIGTERM, Ctrl-C, or a permanent failure."""
     members = _members(settings)
     app = find_app(target)
     app.check_runnable()
@@ -218,8 +218,8 @@ def _members(settings: SparkSettings) -> int:
         return wanted
     if wanted is not None and wanted > free:
         raise SparkStartError(
-            f"{wanted} members need {wanted} slots, and {settings.master} has {free}. Ask for fewer with --members, or "
-            f"for more slots: --master local[{wanted}]"
+            f"{wanted} members need {wanted} slots, but {settings.master} offers only {free}. Ask for fewer with "
+            f"--members, or for more slots: --master local[{wanted}]"
         )
     return wanted or free
 

@@ -77,7 +77,7 @@ class ErrorConsumer:
             self._idle.set()
         log.info(
             "error consumer %s: the run has ended. Records republished: %d, handled by the error function: %d, "
-            "exhausted: %d. Partitions that wait for records to be old enough: %d, that are stopped by a record: %d",
+            "exhausted: %d. Partitions with too recent records: %d; blocked by a record: %d",
             *(self._properties.get("group.id"), report.republished, report.handled, report.exhausted),
             *(len(report.waiting), len(report.kept)),
         )

@@ -109,7 +109,7 @@ class ErrorLog:
         claims = {p: _claim(offset, settled) for p, (offset, settled) in found.items()}
         wrong = misfits(self._consumer, claims)
         for partition, why in wrong.items():
-            text = "%s: the replay marks do not fit the log: %s. Ignoring them: records may be replayed again"
+            text = "%s: the replay marks do not match the log: %s. Ignoring them: records may be replayed again"
             log.warning(text, partition, why)
         by_partition = {}
         for partition in self.partitions:

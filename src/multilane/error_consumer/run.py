@@ -184,7 +184,7 @@ class ErrorRun(RebalanceListener):
             p: e for p, e in self._consumer.stopped.items() if p in self._shares and not self._run.is_finished(p)
         }
         for partition, error in stopped.items():
-            log.error("%s cannot be read any further: %s", partition, error)
+            log.error("cannot continue reading %s: %s", partition, error)
             self._counts.kept.append((partition, self._shares[partition].frontier or 0, str(error)))
             self._run.finish(partition, str(error))
         if stopped:

@@ -296,13 +296,15 @@ class PartitionShare:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise TimeoutError(f"not done within maxProcessingTime, {self._steps.max_processing_time:g} s") from None
+            raise TimeoutError(f"exceeded maxProcessingTime ({self._steps.max_processing_time:g} s)") from None
 
     def _keep(self, record: Record, reason: str) -> None:
         self._end(f"a record is kept: {reason}")
         self._counts.kept.append((self.partition, record.offset, reason))
         self._steps.observer.count("errors.kept", topic=record.topic)
-        log.error("%s@%d is kept, and the records after it wait: %s", self.partition, record.offset, reason)
+        log.error(
+            "%s@%d stays in the error topic; later records wait behind it: %s", self.partition, record.offset, reason
+        )
         if self._steps.on_kept is not None:
             self._steps.on_kept(record, reason)
 

@@ -3,7 +3,7 @@
 Thread: any; submitted calls run on threads of this module.
 
 The standard pool's threads are joined when the interpreter ends: a function that hangs there would keep the process
-alive for ever.
+alive forever.
 """
 
 from __future__ import annotations

@@ -215,9 +215,9 @@ class Failing:
         if many := self._kept.tell(now):
             rest = again.due - now
             log.warning(
-                "%s failed (attempt %d in place) and is kept: %s. It is retried in %.1f s; its key waits, and %s-%d is "
-                "not committed past it. Such failures since the last warning: %d. Configure an error topic or register "
-                "a last step; `onFailure: drop` drops such records. %s",
+                "%s failed (attempt %d) and stays in place: %s. Next retry in %.1f s; its key waits, and %s-%d is not "
+                "committed past it. %d similar failures since the last warning. Configure an error topic or register a "
+                "last step; `onFailure: drop` drops such records. %s",
                 *(record, again.attempts, step.reason, rest, record.topic, record.partition, many, _described(error)),
             )
         return again
@@ -227,7 +227,7 @@ class Failing:
             self._observer.count("lanes.records.dropped", topic=record.topic)
             if many := self._dropped.tell(self._clock.monotonic()):
                 log.error(
-                    "dropping %s: %s; no last_step is registered. Dropped since the last such line: %d. %s",
+                    "dropping %s: %s; no last_step is registered. Dropped since the last message: %d. %s",
                     *(record, step.reason, many, _described(error)),
                 )
             return
@@ -242,7 +242,7 @@ class Failing:
                 as_failure(failure)
                 if many := self._unended.tell(self._clock.monotonic()):
                     log.exception(
-                        "the last step failed for %s, retrying. Such failures since the last such line: %d",
+                        "the last step failed for %s, retrying. Such failures since the last message: %d",
                         *(record, many),
                     )
                 await self._pause(rest)
@@ -254,7 +254,7 @@ class Failing:
         """The record may neither be dropped nor handled: its partition stops here until an operator acts."""
         while True:
             log.error(
-                "%s stops its partition: it probably crashes its process, and there is no error topic to send it to. "
+                "partition stopped at %s, which probably crashes its process; no error topic is configured. "
                 "Configure `error` or a last step, or set crashLimit: 0 to handle it again",
                 record,
             )

@@ -126,7 +126,9 @@ class Feeding(Generic[F]):
         if processor is not None and block.first_offset < processor.end(partition):
             processor = await self._restart(partition, processor, block.first_offset)
         elif processor is None and partition in self._consumer.assignment and not self._assignment.waits(partition):
-            raise ClientFailed(f"{partition} is read but has no processor: a defect; its records are not committed")
+            raise ClientFailed(
+                f"{partition} is read but has no processor: this is a bug in multilane; its records are not committed"
+            )
         if processor is None:
             return None  # revoked in the same poll, or one of a pair that waits for the other, or not wanted
         self._note_end(partition, block.next_offset)

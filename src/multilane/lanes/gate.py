@@ -176,7 +176,7 @@ class OutageGate:
             self._settled_before += queue.settled
 
     def note_uncalled(self, records: int) -> None:
-        """So many records are settled about now without a successful call."""
+        """About to settle this many records without a successful call."""
         self._uncalled += records
 
     def _count(self, now: float) -> int:
@@ -320,7 +320,7 @@ class OutageGate:
         self._observer.count("lanes.outage.probes", consumer=self._name, result="failed")
         if self._reminder.tell(now):
             log.warning(
-                "consumer %s stays paused after %.0f s: probe %d failed: %s. Next probe in %.1f s",
+                "consumer %s is still paused after %.0f s: probe %d failed: %s. Next probe in %.1f s",
                 *(self._name, self._outage.lasted(now), self._outage.probes, _described(error)),
                 self._outage.next_at - now,
             )
@@ -367,9 +367,9 @@ class OutageGate:
             self._observer.count("lanes.outage", consumer=self._name, state="paused")
             self._reminder.tell(self._clock.monotonic())
             log.warning(
-                "consumer %s pauses: most calls fail alike (%s), which looks like an outage. While it is paused, "
-                "failed records stay in place and nothing goes to the retry or error topic. One record is probed "
-                "per back-off",
+                "consumer %s pauses: most calls fail with the same error (%s), which looks like an outage. While it is "
+                "paused, failed records stay in place and nothing goes to the retry or error topic. One record is "
+                "retried after each back-off",
                 *(self._name, self._outage.kind),
             )
             self._set_timer()

@@ -128,7 +128,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
             await uninterrupted(lambda: self._consumer.commit(commits))
         except MultilaneError as error:
             log.warning(
-                "cannot commit the settled records of %d partitions, they are redelivered: %s", len(commits), error
+                "cannot commit the settled records of %d partitions; they will be redelivered: %s", len(commits), error
             )
 
     # --- rebalances --------------------------------------------------------------------------------------------------
@@ -164,7 +164,8 @@ class GroupMembership(RebalanceListener, Generic[T]):
                 unmatched = sorted(p for p in alone if p.partition >= many)
                 if unmatched:
                     log.error(
-                        "%s are not read: %s has %d partitions. retryOrder key needs equally many; add partitions",
+                        "%s are not read: %s has %d partitions. retryOrder: key requires equal partition counts; add "
+                        "partitions",
                         *(", ".join(map(str, unmatched)), topic, many),
                     )
 

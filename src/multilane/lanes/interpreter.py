@@ -97,7 +97,7 @@ def loop_on_thread(name: str) -> Iterator[asyncio.AbstractEventLoop]:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(_LONGEST_BLOCK)
             if thread.is_alive():
-                log.error("a function blocks the event loop of %s; abandoning the loop", name)
+                log.error("event loop %s is blocked by a function; abandoning it", name)
             else:
                 loop.close()
 

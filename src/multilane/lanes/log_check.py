@@ -113,7 +113,7 @@ def _claim(start: Start) -> SettledClaim:
 def _warn(partition: TopicPartition, start: Start, why: str) -> None:
     many = sum(last - first + 1 for first, last in start.runs) or start.claimed_end - start.offset
     log.warning(
-        "%s: the completion map committed with offset %d does not fit the log: %s. The map is void, and up to %d "
+        "%s: the completion map committed with offset %d does not match the log: %s. The map is void, and up to %d "
         "handled records are redelivered",
         *(partition, start.offset, why, many),
     )

@@ -98,9 +98,9 @@ class Overdue:
         elif self._remind_at == inf or now >= self._remind_at:
             self._remind_at = now + _REMIND_EVERY
             log.error(
-                "%s stands still: %d calls of %s (or last steps) hang, on every lane and every substitute. No further "
-                "record is handled until one returns. Make the function return within maxProcessingTime (%g s), and "
-                "restart the process",
+                "%s is stuck: all lanes and substitutes are blocked by %d hung calls of %s (or last steps). Nothing is "
+                "processed until one returns. Make the function return within maxProcessingTime (%g s), and restart the "
+                "process",
                 *(self._queue, stuck, self._work.listener, self._work.max_processing_time),
             )
 

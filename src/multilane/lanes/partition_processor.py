@@ -83,7 +83,7 @@ class PartitionProcessor:
             supply.poke()
 
     def _put_back(self, records: Sequence[Record]) -> None:
-        """Rejected by hand after later records of their keys were taken: handled again, behind what waits."""
+        """Rejected manually after later records of their keys were taken: requeued behind the waiting records."""
         now = self._clock.monotonic()
         for name, some in self.queue.routed(records).items():
             self.queue.chains(name).put_rested(some, now)

@@ -165,7 +165,7 @@ def _numbers(tally: Tally, rate: str = "") -> str:
     parts = [f"settled {tally[SETTLED]:,}{rate}", f"failed {tally[_FAILED]:,}"]
     parts += [f"retried {tally[RETRIED]:,}", f"dead {tally[DEAD]:,}"]
     if tally[FOLLOWED]:
-        parts.append(f"followed their key to the retry topic {tally[FOLLOWED]:,}")
+        parts.append(f"{tally[FOLLOWED]:,} moved to the retry topic behind their key")
     return ", ".join(parts)
 
 

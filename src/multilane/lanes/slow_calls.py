@@ -28,7 +28,7 @@ class SlowCalls:
             return
         when = "" if lane.cancels else " when the call ends; its key waits until then"
         log.warning(
-            "%s exceeded maxProcessingTime (%gs) with %s, which counts as failed%s. Such calls since the last "
-            "warning: %d. Raise maxProcessingTime if calls may take this long",
-            *(listener, limit, next(iter(lane.records), None), when, many),
+            "%s has been processing %s for longer than maxProcessingTime (%gs); the call counts as failed%s. Such "
+            "calls since the last warning: %d. Raise maxProcessingTime if calls may take this long",
+            *(listener, next(iter(lane.records), None), limit, when, many),
         )

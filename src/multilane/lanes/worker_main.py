@@ -67,7 +67,7 @@ def _failed(error: BaseException) -> bytes:
 
 def _belong_to_parent() -> None:
     """Ctrl-C in a terminal and a service manager's SIGTERM reach every process of a process group, but the parent
-    decides when its workers end. A worker whose parent was killed would wait for ever, so each watches its parent."""
+    decides when its workers end. A worker whose parent was killed would wait forever, so each watches its parent."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)  # not SIG_IGN, which programs that the function starts would inherit
     threading.Thread(target=_end_with_parent, name="multilane-parent", daemon=True).start()

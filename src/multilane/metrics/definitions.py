@@ -97,7 +97,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("rebootstrap", "1", "", "Times that the client started over from bootstrap.servers."),
     # Spark
     _counter("spark.query.started", "1", "query", "Streaming queries started."),
-    _counter("spark.query.ended", "1", "query", "Streaming queries ended in order."),
+    _counter("spark.query.ended", "1", "query", "Streaming queries that ended cleanly."),
     _counter("spark.query.failed", "1", "query error", "Streaming queries failed, by Spark's error condition."),
     _counter("spark.query.idle", "1", "query", "Times that a query reported that it is idle."),
     _counter("spark.query.batches", "1", "query", "Batches completed."),

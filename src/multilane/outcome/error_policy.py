@@ -139,7 +139,7 @@ def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
         return GiveUp(f"it probably crashes its process ({times} deaths): replay it by hand once the cause is fixed")
     rounds = error_count(record.headers)
     if rounds > rules.max_error_count:
-        return GiveUp(f"it had {rounds} rounds, and {rules.max_error_count} are allowed")
+        return GiveUp(f"it came back {rounds} times; the limit is {rules.max_error_count} (maxErrorCount)")
     source = rules.topics.get(record.topic)
     if source is None:
         return KeepRecord(f"{record.topic} is not configured as an error topic")

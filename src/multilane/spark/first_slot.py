@@ -51,7 +51,7 @@ def await_slot(spark: SparkSession, seconds: float) -> None:
         failures.extend([] if failure is None else [failure])
         ended.set()
 
-    job = TaggedJob(spark, f"multilane-slot-{uuid.uuid4().hex[:12]}", "multilane: is there a slot?")
+    job = TaggedJob(spark, f"multilane-slot-{uuid.uuid4().hex[:12]}", "multilane: slot check")
     job.start(1, _identity, "id long", on_end)
     if not ended.wait(seconds):
         job.cancel()

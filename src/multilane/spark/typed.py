@@ -82,7 +82,7 @@ class _StructReading:
         found = self._plain(schema) or self._nested(schema, at)
         if found is None:
             kind = _kind(schema) or "of several types"
-            raise ConfigError(f"{at} is {kind} in a form that Spark has no type for; write a StructType instead")
+            raise ConfigError(f"{at} is {kind} in a form that has no Spark type; write a StructType instead")
         return found
 
     def _by_reference(self, name: str, at: str) -> DataType:

@@ -219,7 +219,7 @@ def test_places_are_held_against_the_log_before_they_are_believed(shop, history,
     past = half_done(shop, history, lambda told: told | (change if "places" in told else {}))
     found = past.plan()
     assert found.positions == places
-    assert ("0: the saved progress does not fit the log" in caplog.text) == (places == {0: (0, ())})
+    assert ("0: the saved progress does not match the log" in caplog.text) == (places == {0: (0, ())})
     assert found.epochs.get(0, 0) == 0
 
 

@@ -108,10 +108,10 @@ async def test_records_written_after_an_unclean_election_are_handled(
         assert marked(shop) == (0, ())
         with pytest.raises(DataLoss, match="was read up to 200, but its log has since been truncated at 103"):
             plan_after(shop, 200, mark)
-    told = f"{shop.main}-0: the completion map committed with offset 100 does not fit the log"
+    told = f"{shop.main}-0: the completion map committed with offset 100 does not match the log"
     assert caplog.text.count(told) == 2
     assert "redelivered" in caplog.text
-    assert f"{shop.main}-0: the replay marks do not fit the log" in caplog.text
+    assert f"{shop.main}-0: the replay marks do not match the log" in caplog.text
 
 
 def mark_as_replayed(shop: Shop) -> completion_map.LogMark:
@@ -190,7 +190,7 @@ async def test_a_map_that_reaches_beyond_the_log_is_void(shop, form, caplog):
         send(shop, [b"more"] * 20)
         await until(lambda: shop.committed() == {str(partition): 30})
     assert [offset for offset, _ in sorted(got)] == list(range(5, 30))
-    assert f"{partition}: the completion map committed with offset 5 does not fit the log" in caplog.text
+    assert f"{partition}: the completion map committed with offset 5 does not match the log" in caplog.text
 
 
 async def test_a_map_of_another_topic_of_the_same_name_is_void(shop):

@@ -58,7 +58,7 @@ def test_a_signal_to_the_whole_process_group_ends_it_in_order_and_quietly(shop, 
 @pytest.mark.parametrize(
     ("options", "environ", "said"),
     [
-        (["--master", "local[2]", "--members", "3"], {}, "3 members need 3 slots, and local[2] has 2"),
+        (["--master", "local[2]", "--members", "3"], {}, "3 members need 3 slots, but local[2] offers only 2"),
         (["--master", "spark://127.0.0.1:1", "--members", "1"], {}, "no Spark master answers at spark://127.0.0.1:1"),
         (["--master", "local[1]"], {"JAVA_HOME": "/no/such/java"}, "JAVA_HOME is /no/such/java"),
         (["--master", "yarn"], {}, "the number of slots of yarn is not known here: set --members"),

@@ -163,7 +163,7 @@ def test_a_key_that_is_too_hot_is_named_with_a_remedy(capsys, monkeypatch):
         ({}, "0.5% of the records have no key"),
         ({"latency": 0.6}, "maxProcessingTime"),
         ({"most_lanes": 1, "most_batch": 1, "latency": 0.04}, "Adding partitions moves keys"),
-        ({"most_lanes": 2, "most_batch": 1}, "Partition 1 alone is too much for 2 lanes"),
+        ({"most_lanes": 2, "most_batch": 1}, "Partition 1 exceeds 2 lanes"),
     ],
 )
 def test_further_advice(goals, expected):

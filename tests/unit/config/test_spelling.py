@@ -99,7 +99,7 @@ def test_without_a_close_match_there_is_no_hint_and_no_value() -> None:
 
 
 def test_a_name_that_is_no_text() -> None:
-    with pytest.raises(ConfigError, match="must be a text, not int"):
+    with pytest.raises(ConfigError, match="must be a string, not int"):
         parse_consumer({1: "x"})  # type: ignore[dict-item]
 
 

@@ -23,7 +23,7 @@ def test_formatted_directory(tmp_path):
 
 def test_a_foreign_file_is_an_error(tmp_path):
     (tmp_path / "meta.properties").write_text("version=1\n")
-    with pytest.raises(DevKafkaError, match=r"names no cluster\.id"):
+    with pytest.raises(DevKafkaError, match=r"has no cluster\.id"):
         formatting.cluster_id_of(tmp_path)
 
 

@@ -282,7 +282,7 @@ async def test_an_error_consumer_that_takes_too_long_is_cancelled(caplog):
     bench.take(record(0))
     await bench.finish()
     ((_, offset, reason),) = bench.tally.kept
-    assert (offset, reason) == (0, "TimeoutError: not done within maxProcessingTime, 0.01 s")
+    assert (offset, reason) == (0, "TimeoutError: exceeded maxProcessingTime (0.01 s)")
 
 
 async def test_a_time_out_of_its_own_is_told_as_it_is(caplog):
@@ -300,7 +300,7 @@ async def test_worn_records_go_to_the_last_step():
     bench = Bench(last_step=lambda record, reason: seen.append((record.offset, reason)), dead="dead")
     bench.take(record(0, headers=WORN), record(1))
     await bench.finish()
-    assert seen == [(0, "it had 9 rounds, and 1 are allowed")]
+    assert seen == [(0, "it came back 9 times; the limit is 1 (maxErrorCount)")]
     assert (bench.share.frontier, bench.tally.exhausted, bench.tally.republished) == (2, 1, 1)
 
 

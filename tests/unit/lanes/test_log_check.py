@@ -81,7 +81,7 @@ async def test_records_of_a_map_that_fits_are_skipped():
 async def test_what_does_not_fit_is_void_and_said(caplog, facts, why):
     found = await checked(KNOWN, **facts)
     assert (found.offset, found.runs, found.leader_epoch) == (100, (), 4)
-    assert "t-1: the completion map committed with offset 100 does not fit the log" in caplog.text
+    assert "t-1: the completion map committed with offset 100 does not match the log" in caplog.text
     assert why in caplog.text
     assert "up to 98 handled records are redelivered" in caplog.text
 

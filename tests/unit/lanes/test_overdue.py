@@ -65,7 +65,7 @@ async def test_a_partition_whose_calls_all_hang_says_so_and_goes_on_when_one_end
         for _ in range(8):
             await until(lambda: all(lane.is_calling for lane in world.pool._lanes) or kind == "plain")
             await world.sweep_after(1.5)
-        lines = [r.message for r in caplog.records if "stands still: 4 calls" in r.message]
+        lines = [r.message for r in caplog.records if "blocked by 4 hung calls" in r.message]
         assert lines, "nothing was logged"
         assert len(lines) < 3, "once in thirty seconds is enough"
         assert world.frontier == 0

@@ -69,4 +69,4 @@ async def test_without_a_place_to_go_it_stays_unhandled_and_nothing_is_committed
         await until(lambda: len(world.handled) == 3)
         assert sorted(world.handled) == [0, 2, 3]
         assert world.frontier == 1
-        assert "the process died 3 times" in caplog.text or "stops its partition" in caplog.text
+        assert "the process died 3 times" in caplog.text or "partition stopped at" in caplog.text

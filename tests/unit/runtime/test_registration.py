@@ -62,7 +62,7 @@ def test_what_fits_is_taken(tmp_path, keys, function):
         ({"processes": 2}, coroutine, {}, "processes run plain functions only"),
         ({"processes": 2, "ack": "manual"}, by_hand, {}, "another process cannot acknowledge"),
         ({}, single, {"retry": batch}, "set batchSize above 1"),
-        ({}, single, {"retry": single, "batch_retry": batch}, "either retry or batch_retry"),
+        ({}, single, {"retry": single, "batch_retry": batch}, "or batch_retry for a batch listener, not both"),
         ({}, single, {"error": batch}, "take one Record and nothing else"),
         ({}, single, {"error": with_context}, "take one Record and nothing else"),
         ({}, single, {"select": lambda records: records}, "select needs a window"),

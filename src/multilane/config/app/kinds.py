@@ -78,7 +78,7 @@ def text_of(value: object) -> str:
     if isinstance(value, Scalar):
         value = value.text
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise Unfit("write a text", what="this is not a single value", shown=False)
+        raise Unfit("write a string", what="this is not a single value", shown=False)
     text = str(value) if isinstance(value, str) or abs(value) < 10**30 else ""
     if _SURROGATE.search(text) is not None:
         raise Unfit("write valid UTF-8", what="the text comes from bytes that are not UTF-8", shown=False)
@@ -104,7 +104,7 @@ def _secret(value: object) -> Secret:
         return value
     text = value.text if isinstance(value, Scalar) else value
     if not isinstance(text, str) or not text or _SURROGATE.search(text) is not None:
-        raise Unfit("write a text, preferably as ${NAME}", what="this is not a secret text", shown=False)
+        raise Unfit("write it as ${NAME}, or as a quoted string", what="expected a string", shown=False)
     return Secret(text)
 
 

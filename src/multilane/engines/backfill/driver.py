@@ -193,13 +193,13 @@ class BackfillDriver:
 
     def _cancel_job(self, now: float) -> None:
         if self._state is BackfillState.CANCELLING:
-            raise SparkStartError("the job was cancelled and does not end: is Spark still running?")
+            raise SparkStartError("the cancelled job does not stop: is Spark still running?")
         self._move(BackfillState.CANCELLING)
         self._deadline = now + _CUT_SECONDS
         late = ", ".join(map(str, self._inbox))
         if late:
             text = f"tasks {late} did not end within {self._plan.drain_seconds:g} s and were cancelled"
-            self._failure = self._failure or MemberFailed(f"{text}: their records in flight are handled again")
+            self._failure = self._failure or MemberFailed(f"{text}: their records in flight will be reprocessed")
         self._job.cancel()
 
     def _write(self) -> None:

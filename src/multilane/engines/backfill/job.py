@@ -23,7 +23,7 @@ class BackfillJob:
 
     def start(self, plan: TaskPlan, tasks: int, on_end: OnEnd) -> None:
         if not self._job.is_possible:
-            raise SparkStartError("Spark takes no job: its context was stopped")
+            raise SparkStartError("cannot submit a job: the Spark context was stopped")
         self._job.start(tasks, partial(serve, plan), SCHEMA, on_end)
 
     def cancel(self) -> None:

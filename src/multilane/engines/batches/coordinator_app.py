@@ -101,7 +101,7 @@ class CoordinatorApp:
             with Admin(admin_properties(cluster)) as admin:
                 await asyncio.to_thread(admin.remove_member, member, _REMOVE_TIMEOUT)
         except MultilaneError as error:
-            text = "consumer %s: cannot remove the dead member from its group; its session has to expire: %s"
+            text = "consumer %s: cannot remove the dead member from its group; it stays until its session expires: %s"
             log.info(text, consumer, error)
 
     def stop(self) -> None:

@@ -81,7 +81,7 @@ class QuerySupervisor:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def run(self, spark: SparkSession, plan: CoordinatorPlan, drain_seconds: float) -> None:
-        """Until `stop` and the end of the query, or until a failure that a restart does not mend."""
+        """Until `stop` and the end of the query, or until a permanent failure."""
         from multilane.spark.query_listener import listening
 
         self._spark, self._drain_seconds = spark, drain_seconds
@@ -140,7 +140,7 @@ class QuerySupervisor:
             self._stop_query()
         if self._deadline is not None and now >= self._deadline:
             self._failure = self._failure or MemberFailed(
-                f"the run did not end within {self._drain_seconds:g} s and was cut off: its records in flight are "
+                f"the run did not stop within {self._drain_seconds:g} s and was killed; records in flight will be "
                 "redelivered"
             )
             self._move(QueryState.OVER)
@@ -162,7 +162,7 @@ class QuerySupervisor:
             writing = rows.writeStream.format("noop").queryName(title).options(**_NO_PROGRESS)
             self._query = query = writing.option("checkpointLocation", checkpoint.as_uri()).start()
         except Exception as error:
-            raise SparkStartError(with_cause(f"Spark does not start the query: {reason(error)}")) from error
+            raise SparkStartError(with_cause(f"Spark failed to start the query: {reason(error)}")) from error
         self._move(QueryState.RUNNING)
         threading.Thread(target=self._wait_for, args=(query,), name="multilane-query", daemon=True).start()
 
@@ -259,7 +259,7 @@ class QuerySupervisor:
         self._plan = replace(self._plan, former=self._members)
         if self._query is not None and self._query is self._channel_query:  # else it has ended, and another may run
             self._note_ending()
-            self._last_error = "its process has died"
+            self._last_error = "the query process died"
             self._stop_at = self._clock.monotonic() + _ENDS_BY_ITSELF
 
     def _note_ending(self) -> None:

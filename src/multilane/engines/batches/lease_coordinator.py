@@ -245,7 +245,7 @@ class LeaseCoordinator:
         while (message := channel.receive()) is not None and message["kind"] == FromDriver.STEER:
             self._loop.call_soon_threadsafe(self._steer, message["consumer"], message["steering"])
         if message is None:
-            log.warning("the driver is gone: ending in order")
+            log.warning("lost the driver: shutting down cleanly")
         self._is_stopping = True
         app.stop()
 

@@ -164,7 +164,7 @@ class LeaseTable:
             processor.take_back(lease)
 
     def release(self, number: int, records: Iterable[HeldRecord], channel: WorkerChannel, *, is_settled: bool) -> None:
-        """A former worker no longer processes these records. If they are settled, their keys go on at once."""
+        """A former worker no longer processes these records. If they are settled, their keys resume at once."""
         processor = self._processors.get(number)
         if processor is None:
             return

@@ -23,7 +23,7 @@ class LeaseState(enum.Enum):
     REVOKING = "revoking"
     """Its partitions are drained, and workers still hold the lease or records of it."""
     REVOKED = "revoked"
-    """Its partitions were drained, no worker has anything of them, and the lease is never granted again."""
+    """Its partitions were drained, no worker holds any of them, and the lease is never granted again."""
 
 
 LEASE_TRANSITIONS: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {

@@ -335,11 +335,11 @@ class LeaseWorkerApp:
 
     def _fail(self, error: BaseException) -> None:
         """Of a call that was carried over: the next task raises it."""
-        log.error("a call that was carried over failed: %s", error)
+        log.error("a carried-over call failed: %s", error)
         self._failure = self._failure or error
 
     def release(self, number: int, held: Iterable[HeldRecord]) -> None:
-        """Records that other workers held are settled: their keys go on. Not if order survives a retry: the next lease
+        """Records that other workers held are settled: their keys resume. Not if order survives a retry: the next lease
         takes account of what is in the retry topic by then."""
         active = self._active.get(number)
         if (

@@ -82,7 +82,7 @@ class Supervisor:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def run(self, plan: MemberRunPlan, jobs: MemberJobs) -> None:
-        """Until `stop` and the end of every member, or until a failure that a restart does not mend."""
+        """Until `stop` and the end of every member, or until a permanent failure."""
         self._plan, self._jobs, self._roster = plan, jobs, Roster(plan.members)
         self._address = self._inbox.open(plan.bind, plan.host, plan.members, self)
         now = self._clock.monotonic()
@@ -126,13 +126,13 @@ class Supervisor:
     def _on_deadline(self) -> None:
         draining = self._roster.count(SparkMemberState.DRAINING)
         if self._is_cancelling:
-            raise SparkStartError(f"{draining} cancelled jobs do not end: Spark seems to be gone")
+            raise SparkStartError(f"{draining} cancelled jobs are still running; Spark appears to be down")
         if self._roster.is_stopping:
             self._is_cancelling = True
             self._deadline = self._clock.monotonic() + _CANCEL_SECONDS
             seconds = f"{self._plan.drain_seconds:g} s"
             self._failure = self._failure or MemberFailed(
-                f"{draining} members did not end within {seconds} and were cut off: their records in flight are "
+                f"{draining} members did not stop within {seconds} and were killed; records in flight will be "
                 "redelivered"
             )
             self._cancel_draining()
@@ -166,7 +166,7 @@ class Supervisor:
         try:
             self._jobs.start(task, lambda error: self._inbox.put(partial(self._on_ended, number, error)))
         except Exception as error:
-            raise SparkStartError(f"Spark takes no more jobs, it seems to be gone: {error}") from error
+            raise SparkStartError(f"cannot submit jobs, Spark appears to be down: {error}") from error
 
     def _drain(self) -> None:
         if not self._roster.is_stopping:
@@ -220,7 +220,7 @@ class Supervisor:
             log.error("the Spark job of member %d failed: %s", number, self._last_error)
             self._failed_starts[number] += 1
             if self._failed_starts[number] >= (_ATTEMPTS if self._roster.is_open else _FIRST_ATTEMPTS):
-                self._fail(SparkStartError(with_cause(f"member {number} does not start on Spark: {self._last_error}")))
+                self._fail(SparkStartError(with_cause(f"cannot start member {number} on Spark: {self._last_error}")))
         wait = self._roster.ended(number, self._clock.monotonic())
         if wait is not None:
             log.warning("member %d ended unexpectedly, restarting it in %g s", number, wait)

@@ -20,7 +20,7 @@ class SparkMemberState(enum.Enum):
     WAITING = "waiting"
     """Its job ended unexpectedly; it is restarted when it is due."""
     DRAINING = "draining"
-    """It was asked to stop in order, or its job was cancelled."""
+    """It was asked to shut down cleanly, or its job was cancelled."""
     ENDED = "ended"
     """It has ended and is not restarted."""
 

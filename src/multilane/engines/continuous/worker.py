@@ -3,9 +3,9 @@
 Thread: the worker's own runs the member; a second one receives from the driver, a third reports counts to it.
 
 A factory makes the member. It is found by import path, in the application's home directory. The member begins when the
-driver permits it, and stops in order when the driver says so or is gone: a member whose run is over takes no more
-records. Its failure is sent to the driver and does not fail the task. Spark would retry the task at once, and the
-supervisor knows better when. A process that dies is restarted by Spark.
+driver permits it, and shuts down cleanly when the driver says so or is gone: a member whose run is over takes no more
+records. Its failure is sent to the driver and does not fail the task. Spark would retry the task at once; the
+supervisor controls the back-off. A process that dies is restarted by Spark.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _receive(channel: MessageChannel, member: Member, over: threading.Event) -> 
     if over.is_set():
         return
     if message is None:
-        log.warning("the driver is gone: ending in order")
+        log.warning("lost the driver: shutting down cleanly")
     member.stop()
 
 

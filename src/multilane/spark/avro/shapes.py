@@ -95,7 +95,7 @@ class _ShapeReading:
         if kind == "map":
             return Entries(self.shape_of(schema["values"], f"a value of {at}"))
         if kind not in _PLAIN:
-            raise ConfigError(f"{at} is {kind}, which Spark has no type for")
+            raise ConfigError(f"{at} is {kind}, which has no Spark type")
         return _logical(kind, schema, at) or Leaf(_PLAIN[kind])
 
     def _union(self, branches: list[Any], at: str) -> Shape:
@@ -105,7 +105,7 @@ class _ShapeReading:
         wide = _WIDENED.get(frozenset(kinds)) if all(isinstance(one, str) for one in kinds) else None
         if wide is None:
             names = ", ".join(_name(one) for one in kinds) or "nothing but null"
-            raise ConfigError(f"{at} is one of several types ({names}), which Spark has no type for")
+            raise ConfigError(f"{at} is one of several types ({names}), which has no Spark type")
         return Leaf(_PLAIN[wide])
 
     def _record(self, schema: Mapping[str, Any], at: str) -> Struct:
@@ -116,7 +116,7 @@ class _ShapeReading:
         fields = {str(f["name"]): self.shape_of(f["type"], f"{at}.{f['name']}") for f in schema["fields"]}
         self._enclosing.pop()
         if not fields:
-            raise ConfigError(f"{at} is a record without fields ({name}), which Spark has no type for")
+            raise ConfigError(f"{at} is a record without fields ({name}), which has no Spark type")
         return Struct(fields)
 
 

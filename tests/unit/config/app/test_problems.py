@@ -121,7 +121,7 @@ def test_unique_does_not_go_with_retry_in_any_order(problems):
         ("clientId: c, brokers: ''", "brokers", "empty"),
         ("clientId: c, brokers: 'u:p@h:1'", "brokers", "an entry contains an @"),
         ("{}, auth: {username: u}", "auth.password", "missing"),
-        ("{}, auth: {username: u, password: [x]}", "auth.password", "not a secret text"),
+        ("{}, auth: {username: u, password: [x]}", "auth.password", "expected a string"),
         ("{}, errorConfig: {groupId: e, cron: '* * *'}", "errorConfig.cron", "'* * *' is not valid"),
         ("{}, errorConfig: {groupId: e, cron: '@daily', timeZone: X/Y}", "errorConfig.timeZone", "is unknown"),
         ("{}, producerConfig: {requiredAcks: some}", "producerConfig.requiredAcks", "'some' is not valid"),

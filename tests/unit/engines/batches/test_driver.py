@@ -53,7 +53,7 @@ def test_the_members_of_a_coordinator_that_died_are_passed_to_the_next_one(runni
     running._on_disconnect(channel)
     assert running._plan.former == (("Orders", Identity("shop", "m-1", 3, None, "consumer")),)
     running._on_ended(query, RuntimeError("java.io.EOFException"))
-    assert "restarting it in 1 s: its process has died" in caplog.text
+    assert "restarting it in 1 s: the query process died" in caplog.text
 
 
 def test_a_query_whose_process_died_is_stopped_if_it_does_not_end(running):
@@ -81,7 +81,7 @@ def test_the_process_of_a_query_that_has_failed_does_not_end_the_next_one(runnin
     assert running._stop_at is None
     running._check_timers()
     running._on_ended(later, RuntimeError("something else"))
-    assert "its process has died" not in caplog.text
+    assert "the query process died" not in caplog.text
 
 
 def test_a_stop_in_order_is_no_death(running):

@@ -295,7 +295,7 @@ def test_one_that_does_not_end_is_cancelled(world):
     running.supervisor.stop()
     error = running.wait()
     assert isinstance(error, MemberFailed)
-    assert "1 members did not end within 0.5 s and were cut off" in str(error)
+    assert "1 members did not stop within 0.5 s and were killed" in str(error)
     assert jobs.cancelled == [0]
     never.set()
 
@@ -307,7 +307,7 @@ def test_a_spark_that_is_gone_is_an_error(world):
 
     error = Running(world, Gone()).wait()
     assert isinstance(error, SparkStartError)
-    assert "Spark takes no more jobs" in str(error)
+    assert "cannot submit jobs, Spark appears to be down" in str(error)
 
 
 def test_members_end_in_order_when_the_driver_is_gone(world):
@@ -357,7 +357,7 @@ def test_a_job_that_never_gets_ready_is_not_retried_for_ever(world):
     jobs = Fails()
     error = Running(world, jobs, members=1).wait()
     assert isinstance(error, SparkStartError)
-    assert str(error) == "member 0 does not start on Spark: ModuleNotFoundError: No module named 'multilane'"
+    assert str(error) == "cannot start member 0 on Spark: ModuleNotFoundError: No module named 'multilane'"
     assert len(jobs.started) == 2
 
 

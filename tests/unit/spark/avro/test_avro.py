@@ -200,7 +200,7 @@ HUGE = {"type": "bytes", "logicalType": "decimal", "precision": 39}
     ("schema", "said"),
     [
         (record(("a", ["int", "string"])), r"the payload\.a is one of several types \(int, string\)"),
-        (record(("a", "null")), r"the payload\.a is null, which Spark has no type for"),
+        (record(("a", "null")), r"the payload\.a is null, which has no Spark type"),
         (record(("a", {"type": "record", "name": "E", "fields": []})), "record without fields"),
         (LOOP, r"the payload\.next contains itself \(Loop\)"),
         (record(("a", HUGE)), "a decimal of 39 digits; Spark allows at most 38"),
