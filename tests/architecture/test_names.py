@@ -22,8 +22,8 @@ DESIGN = ROOT / "docs" / "DESIGN.md"
 RETIRED_NAMES = frozenset(
     {
         "board", "book", "conductor", "crew", "crews", "desk", "foreman", "front", "hands", "haul", "hauls", "helm",
-        "holding", "keeper", "keepers", "lookout", "muster", "outfit", "outfits", "participant", "sight", "stint",
-        "stints", "team", "teams", "trail", "yard", "yards",
+        "holding", "keeper", "keepers", "lookout", "muster", "outfit", "outfits", "participant", "sight",
+        "stint", "stints", "team", "teams", "trail", "yard", "yards",
     }
 )  # fmt: skip
 

@@ -34,7 +34,7 @@ from multilane.outcome.in_place import InPlace, fresh, retried
 from multilane.outcome.parking import Parking
 from multilane.outcome.poison import SuspectedPoison
 from multilane.outcome.raised import as_failure, is_cancelled
-from multilane.seldom import Seldom
+from multilane.rate_limit import RateLimit
 from multilane.stacks import message_of
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
@@ -88,7 +88,7 @@ class Failing:
         self._keeping = routes.keeping
         self._gate = routes.gate
         self._watch = routes.watch
-        self._kept, self._dropped, self._unended = (Seldom(_LOG_EVERY) for _ in range(3))
+        self._kept, self._dropped, self._unended = (RateLimit(_LOG_EVERY) for _ in range(3))
         self._report = routes.report or FailureReport(routes.flow.main, FailureLog(clock), observer)
         self._interceptors = interceptors
         self._clock = clock
@@ -212,7 +212,7 @@ class Failing:
         now = self._clock.monotonic()
         again = retried(record, backoff, now)
         again.due = max(again.due, now + _SHORTEST_STAY)
-        if many := self._kept.tell(now):
+        if many := self._kept.due(now):
             rest = again.due - now
             log.warning(
                 "%s failed (attempt %d) and stays in place: %s. Next retry in %.1f s; its key waits, and %s-%d is not "
@@ -225,7 +225,7 @@ class Failing:
     async def _take_last_step(self, context: Context, record: Record, error: BaseException, step: LastStep) -> None:
         if self._last_step is None:
             self._observer.count("lanes.records.dropped", topic=record.topic)
-            if many := self._dropped.tell(self._clock.monotonic()):
+            if many := self._dropped.due(self._clock.monotonic()):
                 log.error(
                     "dropping %s: %s; no last_step is registered. Dropped since the last message: %d. %s",
                     *(record, step.reason, many, _described(error)),
@@ -240,7 +240,7 @@ class Failing:
                 if is_cancelled(failure):
                     raise
                 as_failure(failure)
-                if many := self._unended.tell(self._clock.monotonic()):
+                if many := self._unended.due(self._clock.monotonic()):
                     log.exception(
                         "the last step failed for %s, retrying. Such failures since the last message: %d",
                         *(record, many),

@@ -25,7 +25,7 @@ from multilane.outcome.headers import ERROR_COUNT, NOT_ATTEMPTED, RETRY_COUNT, l
 from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, rests_until, stay_of
 from multilane.outcome.outage import Failure, Outage, OutageState
 from multilane.outcome.poison import SuspectedPoison
-from multilane.seldom import Seldom
+from multilane.rate_limit import RateLimit
 from multilane.stacks import class_of, message_of, raised_at
 from multilane.wire.records.record import Record
 
@@ -137,7 +137,7 @@ class OutageGate:
         self._uncalled = 0  # settled without a successful call
         self._succeeded = (0, float("-inf"))  # the last count, and when it was made
         self._echoes: set[Record] = set()
-        self._reminder = Seldom(_LOG_EVERY)
+        self._reminder = RateLimit(_LOG_EVERY)
         self._was_shut = False  # as last logged
         self._innocent_until = float("-inf")  # records doubted until then failed because of an outage
 
@@ -318,7 +318,7 @@ class OutageGate:
         again = self._outage.probe_failed(now)
         self._probe = None
         self._observer.count("lanes.outage.probes", consumer=self._name, result="failed")
-        if self._reminder.tell(now):
+        if self._reminder.due(now):
             log.warning(
                 "consumer %s is still paused after %.0f s: probe %d failed: %s. Next probe in %.1f s",
                 *(self._name, self._outage.lasted(now), self._outage.probes, _described(error)),
@@ -365,7 +365,7 @@ class OutageGate:
             pool.count_lanes()
         if self.is_shut:
             self._observer.count("lanes.outage", consumer=self._name, state="paused")
-            self._reminder.tell(self._clock.monotonic())
+            self._reminder.due(self._clock.monotonic())
             log.warning(
                 "consumer %s pauses: most calls fail with the same error (%s), which looks like an outage. While it is "
                 "paused, failed records stay in place and nothing goes to the retry or error topic. One record is "

@@ -11,7 +11,7 @@ from typing import Final
 
 from multilane.lanes.lane import Lane
 from multilane.logs import logger
-from multilane.seldom import Seldom
+from multilane.rate_limit import RateLimit
 
 log = logger(__name__)
 
@@ -20,10 +20,10 @@ _EVERY: Final = 10.0  # seconds between two lines
 
 class SlowCalls:
     def __init__(self) -> None:
-        self._seldom = Seldom(_EVERY)
+        self._rate_limit = RateLimit(_EVERY)
 
     def note(self, listener: object, limit: float, lane: Lane, now: float) -> None:
-        many = self._seldom.tell(now)
+        many = self._rate_limit.due(now)
         if not many:
             return
         when = "" if lane.cancels else " when the call ends; its key waits until then"

@@ -15,7 +15,7 @@ from multilane.clock import SystemClock
 from multilane.listeners.context import Context, context_of
 from multilane.logs import logger
 from multilane.outcome.raised import as_failure
-from multilane.seldom import Seldom
+from multilane.rate_limit import RateLimit
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
@@ -68,7 +68,7 @@ class InterceptorChain:
         self._tracers = tuple(tracers)
         self._keeps_contexts = bool(error_interceptors) or has_last_step
         self._failed: dict[Record, Context] = {}  # until the error interceptors get them
-        self._failures_to_log, self._clock = Seldom(_LOG_EVERY), SystemClock()
+        self._failures_to_log, self._clock = RateLimit(_LOG_EVERY), SystemClock()
         self.member_id: Callable[[], str | None] = lambda: None  # if there is a group member
 
     def __bool__(self) -> bool:
@@ -111,5 +111,5 @@ class InterceptorChain:
 
     def _log_exception(self, message: str, record: Record) -> None:
         """An interceptor that fails for one record usually fails for all: one line every ten seconds is enough."""
-        if many := self._failures_to_log.tell(self._clock.monotonic()):
+        if many := self._failures_to_log.due(self._clock.monotonic()):
             log.exception(f"{message}; %d such failures since the last line", record, many)

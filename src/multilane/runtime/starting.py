@@ -21,8 +21,8 @@ from multilane.errors import BrokerError, ConfigError, MultilaneError
 from multilane.lanes.worker import WorkerDied
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
+from multilane.rate_limit import RateLimit
 from multilane.runtime.group_lanes import GroupLanes
-from multilane.seldom import Seldom
 
 log = logger(__name__)
 T = TypeVar("T")
@@ -100,7 +100,7 @@ def _partition_counts(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) 
 
 
 async def _request_counts(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) -> Mapping[str, int]:
-    seldom = Seldom(_LOG_EVERY)
+    rate_limit = RateLimit(_LOG_EVERY)
     topics = lanes.source.topics.names
     while True:
         try:
@@ -108,7 +108,7 @@ async def _request_counts(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clo
         except MultilaneError as error:
             if not _may_pass(error):
                 raise
-            if seldom.tell(clock.monotonic()):
+            if rate_limit.due(clock.monotonic()):
                 log.warning(
                     "consumer %s cannot start yet, retrying: %s. With retryOrder: key it starts once it has checked "
                     "that %s have the same number of partitions. Create missing topics",

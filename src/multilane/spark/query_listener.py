@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 STARTED, RUNNING, IDLE, ENDED, FAILED = "started", "running", "idle", "ended", "failed"
-TELL_EVERY: Final = 10.0  # seconds
+LOG_EVERY: Final = 10.0  # seconds
 _END_TIMEOUT: Final = 2.0  # seconds: Spark reports the end of a query after the query has ended
 _MOST_QUERIES: Final = 1_000  # beyond that, queries that have ended are removed
 
@@ -68,11 +68,11 @@ class QueryListener(StreamingQueryListener):
     """
 
     def __init__(
-        self, observer: Observer = NO_OBSERVER, *, tell_every: float | None = TELL_EVERY, clock: Clock | None = None
+        self, observer: Observer = NO_OBSERVER, *, log_every: float | None = LOG_EVERY, clock: Clock | None = None
     ) -> None:
-        """`tell_every`: log a batch at most every so many seconds (default: 10s); None: never."""
+        """`log_every`: log a batch at most every so many seconds (default: 10s); None: never."""
         self._observer = observer
-        self._tell_every = tell_every
+        self._log_every = log_every
         self._clock = clock or SystemClock()
         self._condition = threading.Condition()
         self._queries: dict[str, QueryStatus] = {}  # by the id of a run
@@ -157,10 +157,10 @@ class QueryListener(StreamingQueryListener):
         return {run for run, query in self._queries.items() if query.state not in (ENDED, FAILED)}
 
     def _is_due(self, run: str) -> bool:
-        if self._tell_every is None:
+        if self._log_every is None:
             return False
         now = self._clock.monotonic()
-        if now - self._logged_at.get(run, -math.inf) < self._tell_every:
+        if now - self._logged_at.get(run, -math.inf) < self._log_every:
             return False
         self._logged_at[run] = now
         return True
@@ -171,14 +171,14 @@ class QueryListener(StreamingQueryListener):
 
 @contextmanager
 def listening(
-    spark: SparkSession, observer: Observer = NO_OBSERVER, *, tell_every: float | None = TELL_EVERY
+    spark: SparkSession, observer: Observer = NO_OBSERVER, *, log_every: float | None = LOG_EVERY
 ) -> Iterator[QueryListener]:
     """A listener for all queries of a session; removed at the end, after the queries that ended have reported it.
 
     >>> with listening(spark, observer):
     ...     orders.writeStream.format("console").queryName("orders").start().awaitTermination()
     """
-    listener = QueryListener(observer, tell_every=tell_every)
+    listener = QueryListener(observer, log_every=log_every)
     is_added = _try("add", lambda: spark.streams.addListener(listener), logging.WARNING)
     try:
         yield listener

@@ -98,7 +98,7 @@ async def test_the_log_names_the_record_and_what_to_do_and_does_not_repeat_itsel
             assert "onFailure: drop" in line
             await world.after(11.0)
             assert len(kept_lines(caplog)) == 2
-            assert "failures since the last warning: 50" in kept_lines(caplog)[1]
+            assert "50 similar failures since the last warning" in kept_lines(caplog)[1]
 
 
 async def test_dropped_records_do_not_flood_the_log(caplog):

@@ -60,7 +60,7 @@ async def test_a_partition_without_a_leader_keeps_no_other_from_beginning(caplog
     starts = await LogCheck(Leaderless())({ONE: KNOWN, TWO: KNOWN})
     assert starts[ONE] == KNOWN
     assert starts[TWO].runs == ()
-    assert "t-2: the completion map committed with offset 100 does not fit" in caplog.text
+    assert "t-2: the completion map committed with offset 100 does not match" in caplog.text
 
 
 async def test_records_of_a_map_that_fits_are_skipped():

@@ -90,7 +90,7 @@ def test_a_query_from_its_start_to_its_end(caplog):
 
 def test_batches_are_told_to_the_log_only_where_they_are_wanted(caplog):
     caplog.set_level(logging.INFO)
-    listener = QueryListener(tell_every=None)
+    listener = QueryListener(log_every=None)
     listener.onQueryProgress(progress())
     assert caplog.messages == []
 

@@ -33,8 +33,8 @@ from multilane.errors import (
     printable,
 )
 from multilane.logs import logger
+from multilane.rate_limit import RateLimit
 from multilane.secret import MASK, Secret
-from multilane.seldom import Seldom
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
@@ -113,7 +113,7 @@ class LogBridge:
         self._mask = mask
         self._now = now or SystemClock().monotonic
         self._lock = threading.Lock()
-        self._kinds: dict[str, Seldom] = {}
+        self._kinds: dict[str, RateLimit] = {}
 
     def log(self, level: int, text: str, *values: object) -> None:
         if not log.isEnabledFor(level):
@@ -130,7 +130,7 @@ class LogBridge:
         with self._lock:
             if kind not in self._kinds and len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
-            return self._kinds.setdefault(kind, Seldom(_LOG_EVERY)).tell(self._now())
+            return self._kinds.setdefault(kind, RateLimit(_LOG_EVERY)).due(self._now())
 
 
 def connection_settings(config: ConnectionConfig) -> dict[str, Any]:

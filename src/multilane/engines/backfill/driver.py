@@ -247,11 +247,11 @@ class BackfillDriver:
 
     # --- messages of tasks -------------------------------------------------------------------------------------------
 
-    def on_message(self, number: int, line: MessageChannel, message: Message) -> None:
+    def on_message(self, number: int, channel: MessageChannel, message: Message) -> None:
         if message["kind"] == FromTask.HELLO:
-            self._on_hello(number, line, message)
+            self._on_hello(number, channel, message)
             return
-        if not self._inbox.is_connected(number, line):
+        if not self._inbox.is_connected(number, channel):
             return
         if message["kind"] == FromTask.FAILED:
             self._on_failed(number, str(message.get("error")), is_lasting=bool(message.get("lasting")))
@@ -265,8 +265,8 @@ class BackfillDriver:
             self._write()
             self._inbox.send(number, ToTask.CLOSED)
 
-    def _on_hello(self, number: int, line: MessageChannel, message: Message) -> None:
-        self._inbox.connect(number, line)
+    def _on_hello(self, number: int, channel: MessageChannel, message: Message) -> None:
+        self._inbox.connect(number, channel)
         log.info("task %d begins on %s, process %s", number, message.get("host"), message.get("pid"))
         if self._state not in AT_WORK:
             self._inbox.send(number, ToTask.END)
@@ -278,7 +278,7 @@ class BackfillDriver:
             self._samples.append((self._began, 0))
         progress = self._progress
         mine = [partition for partition in self._shares[number] if progress.remaining_of(partition)]
-        errand = BackfillTask(
+        task = BackfillTask(
             progress.plan.consumer,
             progress.plan.topic,
             {partition: progress.positions[partition] for partition in mine},
@@ -288,7 +288,7 @@ class BackfillDriver:
             {partition: progress.epochs[partition] for partition in mine if partition in progress.epochs},
             progress.plan.topic_id,
         )
-        self._inbox.send(number, ToTask.WORK, errand=errand.to_json())
+        self._inbox.send(number, ToTask.WORK, errand=task.to_json())
 
     def _on_failed(self, number: int, error: str, *, is_lasting: bool) -> None:
         self._last_error = f"task {number} failed: {error}"

@@ -85,7 +85,7 @@ class QuerySupervisor:
         from multilane.spark.query_listener import listening
 
         self._spark, self._drain_seconds = spark, drain_seconds
-        with listening(spark, self._observer, tell_every=None):  # the log has the members' counts
+        with listening(spark, self._observer, log_every=None):  # the log has the members' counts
             self._run(plan)
         if self._failure is not None:
             raise self._failure

@@ -8,14 +8,14 @@ from __future__ import annotations
 from math import inf
 
 
-class Seldom:
+class RateLimit:
     def __init__(self, every: float) -> None:
         """`every`: seconds between two lines."""
         self._every = every
         self._last = -inf
         self._since = 0
 
-    def tell(self, now: float) -> int:
+    def due(self, now: float) -> int:
         """Counts an event. Returns the number of events since the last line, this one included, if a line is due; else
         0."""
         self._since += 1
