@@ -43,7 +43,7 @@ async def opened(lanes: GroupLanes, clock: Clock, stopping: asyncio.Event) -> bo
 
 
 async def _open(lanes: GroupLanes, clock: Clock) -> None:
-    name, seldom, backoff, deaths = lanes.config.name, Seldom(_LOG_EVERY), _RETRY_BACKOFF, 0
+    name, rate_limit, backoff, deaths = lanes.config.name, RateLimit(_LOG_EVERY), _RETRY_BACKOFF, 0
     while True:
         try:
             return await lanes.open()
@@ -57,7 +57,7 @@ async def _open(lanes: GroupLanes, clock: Clock) -> None:
             if not error.retriable:
                 raise
             deaths = 0
-            if seldom.tell(clock.monotonic()):
+            if rate_limit.due(clock.monotonic()):
                 log.warning("consumer %s cannot start yet, retrying: %s", name, error)
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=backoff)
         backoff = min(2 * backoff, _LONGEST_BACKOFF)
