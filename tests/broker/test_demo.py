@@ -25,7 +25,7 @@ def test_the_demo_runs_without_a_terminal():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Proved: " in done.stdout
     assert "NOT PROVED" not in done.stdout
-    assert "orders read by the application: 4,000" in done.stdout
+    assert "orders read by the app: 4,000" in done.stdout
     assert "With one worker per partition (2)" in done.stdout
     assert "(computed, not measured: 4,000 calls of 20 ms / 2)" in done.stdout
     assert "No order was lost" in done.stdout

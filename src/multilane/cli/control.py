@@ -1,4 +1,4 @@
-"""`multilane control SOCKET`: pauses and resumes consumers of a running application, and changes their lanes.
+"""`multilane control SOCKET`: pauses and resumes consumers of a running app, and changes their lanes.
 
 Thread: application.
 

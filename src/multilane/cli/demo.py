@@ -1,4 +1,4 @@
-"""`multilane demo`: a real Kafka, a day of orders with the usual failures, an application on Spark, and its audit.
+"""`multilane demo`: a real Kafka, a day of orders with the usual failures, an app on Spark, and its audit.
 
 Thread: application.
 
@@ -136,7 +136,7 @@ class Demo:
 
         app = load_app(self.folder / "multilane.yaml", None)
         consumer = app.consumer(TOPIC)
-        with self.step("auditing", lambda: "compared the topics with the application's audit records"):
+        with self.step("auditing", lambda: "compared the topics with the app's audit records"):
             return audit_group(AuditRequest(consumer, app.cluster(consumer.cluster), conf=QUICK_START))
 
     def errors(self) -> int:
@@ -208,7 +208,7 @@ def findings(demo: Demo, odd: Odd, columns: int, made: GroupAudit, errors: int) 
     dead = odd.fail_always + odd.unreadable
     return [
         DemoFinding("orders read as columns", demo.orders, columns),
-        DemoFinding("orders read by the application", demo.orders, read),
+        DemoFinding("orders read by the app", demo.orders, read),
         DemoFinding("records in the error topic (always failing, or unreadable)", dead, errors),
         DemoFinding("audit records that agree", dead, made.verdict.total.dead),
     ]

@@ -1,4 +1,4 @@
-"""Runs the demo's application as a person would, with `multilane run`, and polls its group until all is settled.
+"""Runs the demo's app as a person would, with `multilane run`, and polls its group until all is settled.
 
 Thread: application.
 """
@@ -36,7 +36,7 @@ class DemoProgress:
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[Callable[[], None]]:
-    """Runs the application on Spark; the yielded function raises once it has exited. Shuts it down cleanly."""
+    """Runs the app on Spark; the yielded function raises once it has exited. Shuts it down cleanly."""
     log = folder / "run.log"
     command = [sys.executable, "-m", "multilane", "run", f"{MODULE}:app", "--log-level", "warning", *options]
     with log.open("wb") as out:
@@ -44,7 +44,7 @@ def running(folder: Path, *options: str) -> Iterator[Callable[[], None]]:
 
     def check() -> None:
         if process.poll() is not None:
-            raise MultilaneError(f"the application has exited: {log.read_text(errors='replace')[-_LOG_TAIL:]}")
+            raise MultilaneError(f"the app has exited: {log.read_text(errors='replace')[-_LOG_TAIL:]}")
 
     try:
         yield check

@@ -1,4 +1,4 @@
-"""The demo's shop: a typical application, its configuration, and a day of made-up orders.
+"""The demo's shop: a typical app, its configuration, and a day of made-up orders.
 
 Thread: none (pure).
 

@@ -1,4 +1,4 @@
-"""`multilane pack APP.zip`: packs an application for the executors of a cluster.
+"""`multilane pack APP.zip`: packs an app for the executors of a cluster.
 
 Thread: application.
 """
@@ -27,12 +27,12 @@ Exclude = Annotated[
 def pack(
     archive: Annotated[Path, typer.Argument(metavar="APP.zip", help="The archive to write.", dir_okay=False)],
     directory: Annotated[
-        Path, typer.Option(help="The directory that the application is imported from.", exists=True, file_okay=False)
+        Path, typer.Option(help="The directory that the app is imported from.", exists=True, file_okay=False)
     ] = Path(),
     allow: Allow = None,
     exclude: Exclude = None,
 ) -> None:
-    """Pack an application's modules and files for the executors of a cluster: multilane run ... --archive APP.zip."""
+    """Pack an app's modules and files for the executors of a cluster: multilane run ... --archive APP.zip."""
     from multilane.spark.packing import pack as write_archive
 
     with cleaned_up():  # an unfinished archive is removed

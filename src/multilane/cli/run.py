@@ -1,4 +1,4 @@
-"""`multilane run MODULE:APP`: runs an application until a signal stops it.
+"""`multilane run MODULE:APP`: runs an app until a signal stops it.
 
 Thread: application.
 

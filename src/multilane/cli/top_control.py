@@ -1,8 +1,8 @@
-"""Reads the failures of a running application from its control socket, for `multilane top --control`.
+"""Reads the failures of a running app from its control socket, for `multilane top --control`.
 
 Thread: application.
 
-The application knows what brokers do not: failures that leave no copy, and the raising line. It reports totals; rates
+The app knows what brokers do not: failures that leave no copy, and the raising line. It reports totals; rates
 are their growth over a few seconds.
 """
 
@@ -29,7 +29,7 @@ class AppWatch:
         self._samples: deque[tuple[float, Facts]] = deque()  # the oldest first
 
     def poll(self) -> dict[str, AppFailures]:
-        """Failures by consumer. Raises ConfigError when the application does not answer."""
+        """Failures by consumer. Raises ConfigError when the app does not answer."""
         progress: Facts = ask(self._path, {"do": "progress"})["progress"]
         now = self._clock.monotonic()
         while len(self._samples) > 1 and self._samples[1][0] <= now - self._window:

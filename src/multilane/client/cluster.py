@@ -51,7 +51,7 @@ class Cluster:
         return None if found is None else found.id
 
     def topic_named(self, topic_id: UUID) -> Topic | None:
-        """The topic with this id, in one look-up."""
+        """The topic with this id, in one lookup."""
         found = self._by_id
         if found is None:
             # Built on first use and kept. Two threads may both build it: the results are equal.

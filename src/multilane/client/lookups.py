@@ -1,4 +1,4 @@
-"""Builds offset look-ups (beginning, end, times) and converts their results.
+"""Builds offset lookups (beginning, end, times) and converts their results.
 
 Thread: any (pure).
 """
@@ -36,7 +36,7 @@ def at_epochs(epochs: Mapping[Any, int]) -> dict[TopicPartition, int]:
 
 
 def only_offsets(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, Offset]:
-    """A look-up of the beginning or the end always finds an offset."""
+    """A lookup of the beginning or the end always finds an offset."""
     return {p: f.offset for p, f in found.items() if f is not None}
 
 

@@ -33,7 +33,7 @@ class RecordOutcome(StrEnum):
     RETRIED = "retried"
     DEAD = "dead"
     BEGUN = "begun"  # of a partition: processing began at this offset
-    INTERRUPTED = "interrupted"  # its call was abandoned before it ended: it may have run, and is handled again
+    INTERRUPTED = "interrupted"  # its call was abandoned before it ended: it may have run, and is redelivered
 
 
 OUTCOMES = tuple(RecordOutcome)

@@ -94,7 +94,7 @@ class OpenArray:
         self._count += many
 
     def _make_room(self, many: int) -> None:
-        """Copies only the open offsets, wherever they are: one that stays open for long keeps no others here."""
+        """Copies only the open offsets, wherever they are: one that stays open for a long time keeps no others here."""
         kept = self.column()
         self._flagged = Flagged(max(self.first_room, 2 * (len(kept) + many)))
         self._flagged.values[: len(kept)] = kept

@@ -48,7 +48,7 @@ class BrokerNode:
         if self.running:
             raise DevKafkaError(f"node {self.id} is running")
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C in a terminal reaches only this process, which stops the brokers in order.
+            # A session of its own: Ctrl-C in a terminal reaches only this process, which stops the brokers cleanly.
             self._process = subprocess.Popen(  # noqa: S603
                 self._command,
                 stdin=subprocess.DEVNULL,

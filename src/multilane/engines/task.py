@@ -26,7 +26,7 @@ log = logger(__name__)
 
 W = TypeVar("W")
 
-IN_ORDER: Final = "in order"
+CLEANLY: Final = "cleanly"
 NOT_NEEDED: Final = "not needed"
 _FAILED: Final = "failed"  # the kind of the message in every protocol
 

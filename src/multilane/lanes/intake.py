@@ -130,7 +130,7 @@ class Intake:
         self._piece = max(1, min(self._most, int(PIECE_BYTES / max(1.0, self._blocks[0].row_bytes))))
 
     def copy_out(self) -> None:
-        """Copy blocks that will wait for long, so that they do not keep whole frames alive."""
+        """Copy blocks that will wait for a long time, so that they do not keep whole frames alive."""
         for index, (block, row_bytes) in enumerate(self._blocks):
             if block.pinned_bytes > _SPARSE * len(block) * row_bytes:
                 self._blocks[index] = Waiting(block.compact(), row_bytes)

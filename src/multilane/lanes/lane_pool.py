@@ -268,7 +268,7 @@ class LanePool:
             self.count_lanes()
         if self._idle or self._peers:
             for feed in self._feeds:
-                feed()  # for room that became free: this lane may be busy with one key for long
+                feed()  # for room that became free: this lane may be busy with one key for a long time
         if copy_context() == self._context and not lane.is_cancelled:
             return False
         self._spawn(lane)

@@ -106,7 +106,7 @@ class PartitionProcessor:
         self.queue.intakes[partition].pass_to(position, leader_epoch)
 
     def copy_out(self, partition: TopicPartition) -> None:
-        """The waiting records of this partition will wait for long."""
+        """The waiting records of this partition will wait for a long time."""
         self.queue.copy_out(partition)
 
     def wants_blocks(self, partition: TopicPartition) -> bool:

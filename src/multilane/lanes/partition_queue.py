@@ -64,7 +64,7 @@ class PartitionQueue:
         return came
 
     def copy_out(self, partition: TopicPartition) -> None:
-        """The records of this partition will wait for long: copy them, so that they do not keep whole frames alive."""
+        """The records of this partition will wait for a long time: copy them, lest they keep whole frames alive."""
         self.intakes[partition].copy_out()
         for chains in self._chains.values():
             chains.release_frames()

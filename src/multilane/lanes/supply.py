@@ -37,7 +37,7 @@ class LaneSupply:
         self._is_over = False
         self._flush_timer = DueTimer(self.flush, clock)
         self._due_timer = DueTimer(self.wake_deferred, clock)
-        chains.on_defer = self._due_timer.set  # a timer, because all lanes may be busy for long
+        chains.on_defer = self._due_timer.set  # a timer, because all lanes may be busy for a long time
 
     def set_lanes(self, lanes: int) -> None:
         self._low = 2 * self._window.size if self._ready is None else 2 * lanes

@@ -3,7 +3,7 @@
 Thread: application.
 
 A supervisor, `timeout` or a shell that ends a job sends SIGTERM to the whole group. A JVM that receives it exits at
-once: nothing can be returned or stopped in order then, and both sides log stack traces. So only the application gets
+once: nothing can be returned or stopped cleanly then, and both sides log stack traces. So only the application gets
 the signal, and stops Spark when it has finished. The JVM still ends with its parent, also after `kill -9`: it reads a
 pipe from it. Its Python workers have a group of their own already.
 """

@@ -244,7 +244,7 @@ def check_reachable(master: str) -> None:
 @contextmanager
 def _interrupts_stay() -> Iterator[None]:
     """Keeps the application's Ctrl-C handler: Spark would install its own and cancel its jobs, and the application
-    could not stop in order."""
+    could not stop cleanly."""
     try:
         before = signal.getsignal(signal.SIGINT)
         yield

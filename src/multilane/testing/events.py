@@ -105,7 +105,7 @@ class Rebalanced:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A member left in order."""
+    """A member left cleanly."""
 
     at: float
     member: str

@@ -18,7 +18,7 @@ The docstrings list traces that hold and traces that do not, with one word for e
     a1>r a1>e a copy of a1 is in the retry topic, or in the error topic
     =2 =2:3-5 the topic's offset 2 is committed, or 2 and the run 3 to 5; r=1 that of the retry topic
     A% A?     A gives back partitions, or loses them
-    A. A#     A has left in order, or was killed
+    A. A#     A has left cleanly, or was killed
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class NoSameKeyOverlap:
 
 
 class NoDuplicateWithoutRestart:
-    """As long as every member leaves in order, a record is handled successfully once, and each copy is started once per
+    """As long as every member leaves cleanly, a record is handled successfully once, and each copy is started once per
     attempt. Only records in flight on a member that was killed, or lost its partition, are started again.
 
     Holds:

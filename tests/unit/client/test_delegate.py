@@ -57,7 +57,7 @@ def _tell_metadata(asked: Asked) -> None:
 
 
 def _no_pool() -> Executor:
-    raise AssertionError("addresses in numbers need no look-up")
+    raise AssertionError("addresses in numbers need no lookup")
 
 
 class Result:

@@ -8,7 +8,7 @@ import queue
 import pytest
 
 from multilane.engines.channel.server import ChannelServer
-from multilane.engines.task import IN_ORDER, NOT_NEEDED, TaskPlan, ended_row, run_in_worker
+from multilane.engines.task import CLEANLY, NOT_NEEDED, TaskPlan, ended_row, run_in_worker
 
 PATIENCE = 10.0
 
@@ -52,11 +52,11 @@ def test_a_worker_is_made_in_its_home_and_run_there(driver, plan, tmp_path):
         task.start_receiver(lambda: received.put(task.channel.receive()))
         ran.append((worker, os.getcwd(), received.get(timeout=PATIENCE)))
         task.channel.send("hello", number=task.number)
-        return IN_ORDER
+        return CLEANLY
 
     how = run_in_worker(plan("task_shop:make"), 7, "task", lambda task: task.load_worker(), run)
     home = os.path.realpath(tmp_path)
-    assert (how, ran) == (IN_ORDER, [(("shop:app", home), home, {"kind": "go"})])
+    assert (how, ran) == (CLEANLY, [(("shop:app", home), home, {"kind": "go"})])
     assert os.getcwd() == before
     assert driver.received() == [{"kind": "hello", "number": 7}]
 
@@ -84,4 +84,4 @@ def test_the_token_does_not_show(plan):
 
 
 def test_the_row_of_a_task():
-    assert ended_row("task", 7, IN_ORDER).to_pydict() == {"task": [7], "ended": ["in order"]}
+    assert ended_row("task", 7, CLEANLY).to_pydict() == {"task": [7], "ended": ["cleanly"]}

@@ -3,7 +3,7 @@
 Thread: application, any number at a time. The requests themselves are calls on the shared network thread.
 
 The responsible broker (a group's coordinator, a partition's leader) may change during the wait. So a request that stays
-open for some seconds triggers a new look-up, and goes to the new broker if there is one. Transient errors are retried
+open for some seconds triggers a new lookup, and goes to the new broker if there is one. Transient errors are retried
 until the deadline and never count as a result.
 """
 

@@ -1,6 +1,6 @@
 """Looks up offsets for the admin client: asks each partition's leader, and retries if the leader changed.
 
-Thread: application. One object serves one look-up.
+Thread: application. One object serves one lookup.
 """
 
 from __future__ import annotations

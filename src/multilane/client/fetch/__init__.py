@@ -1,1 +1,1 @@
-"""One consumer on the network thread: cursors, look-ups, fetches, and the buffer they fill."""
+"""One consumer on the network thread: cursors, lookups, fetches, and the buffer they fill."""

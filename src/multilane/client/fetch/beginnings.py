@@ -63,7 +63,7 @@ class Beginnings:
         )
 
     def give_up(self, cursors: Iterable[Cursor]) -> None:
-        """These will not start: cancels the look-up of their committed offsets."""
+        """These will not start: cancels the lookup of their committed offsets."""
         waiting = [c.partition for c in cursors if c.phase is Phase.AWAIT_COMMITTED]
         if waiting and self._group is not None:
             self._group.unwant(waiting)

@@ -40,7 +40,7 @@ _SMALL_ROOM: Final = 1 << 20  # with less room than this, `on_room` is called wh
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The partition continues at another offset: a look-up was answered, or the log changed. `topic_id`: of the log."""
+    """The partition continues at another offset: a lookup was answered, or the log changed. `topic_id`: of the log."""
 
     partition: TopicPartition
     offset: Offset

@@ -60,7 +60,7 @@ class CoordinatorListeners:
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """The look-up of one group."""
+    """The lookup of one group."""
 
     group: str
     state: RequestState
@@ -90,7 +90,7 @@ class CoordinatorManager:
         self._listeners = listeners
         self._searches: dict[str, _Search] = {}
         self._holders: Counter[str] = Counter()
-        self._wanted: dict[str, _Search] = {}  # requested since their last look-up
+        self._wanted: dict[str, _Search] = {}  # requested since their last lookup
         self._one_by_one = False  # the last broker was too old for several groups per request
 
     def of(self, group: str) -> NodeId | None:
@@ -110,7 +110,7 @@ class CoordinatorManager:
             search.node = None
 
     def last_error(self, group: str) -> MultilaneError | None:
-        """The error of this group's last look-up; None once it is found."""
+        """The error of this group's last lookup; None once it is found."""
         search = self._searches.get(group)
         return None if search is None or self._is_known(search) else search.error
 
@@ -244,4 +244,4 @@ def _advice(code: int) -> str:
         return "Grant READ on the group to this client, or use another group.id"
     if code == 24:
         return "group.id must not be empty"
-    return "The look-up is retried after a while"
+    return "The lookup is retried after a while"

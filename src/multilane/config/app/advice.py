@@ -181,7 +181,7 @@ def _of_times(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
     given = {"waiting_per_lane", "max_processing_time"} & consumer.model_fields_set
     if consumer.lanes and given and worst > 2 * consumer.rebalance_timeout:
         yield Advice(
-            "the waiting records of one key hold back commits, and are handled again after a crash",
+            "the waiting records of one key hold back commits, and are redelivered after a crash",
             f"{path}: {consumer.waiting_per_lane} waiting records at up to "
             f"{format_duration(consumer.max_processing_time)} each are {format_duration(round(worst, 3))} for one key",
             "Lower virtualPartitionChanCount or maxProcessingTime, unless calls finish far sooner",

@@ -3,7 +3,7 @@
 Thread: application (blocking).
 
 A state directory outlives runs, brokers and versions. Before a backfill continues, its range and its positions are
-checked against the logs: deleted records are an error, and records of a log that changed are handled again. Never
+checked against the logs: deleted records are an error, and records of a log that changed are reprocessed. Never
 writes the state.
 """
 
@@ -70,7 +70,7 @@ def check_settled(progress: BackfillProgress, consumer: Consumer) -> None:
             claims[TopicPartition(progress.plan.topic, partition)] = SettledClaim(until, _log_mark(progress, partition))
     wrong = misfits(consumer, claims)
     for one, why in wrong.items():
-        text = "%s: the saved progress does not match the log: %s. Its records are handled again from offset %d"
+        text = "%s: the saved progress does not match the log: %s. Its records are reprocessed from offset %d"
         log.warning(text, one, why, progress.plan.stretches[one.partition][0])
         progress.begin_again(one.partition)
     unknown = [p for p in claims if p not in wrong and p.partition not in progress.epochs]

@@ -4,7 +4,7 @@ Thread: the driver's, alone.
 
 Owns the directory while it is open. Only the driver writes here, so the directory may be local to its machine. Files
 are replaced as a whole: a kill leaves the old or the new one. A failed record is listed before the progress that has it
-settled is saved. A record that is listed but not settled was in flight at a kill: it is handled again, and is removed
+settled is saved. A record that is listed but not settled was in flight at a kill: it is reprocessed, and is removed
 from the list.
 """
 

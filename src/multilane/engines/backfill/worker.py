@@ -27,7 +27,7 @@ from multilane.engines.backfill.progress import (
     positions_to_json,
 )
 from multilane.engines.channel.channel import MessageChannel
-from multilane.engines.task import IN_ORDER, TaskPlan, WorkerTask, ended_row, run_in_worker
+from multilane.engines.task import CLEANLY, TaskPlan, WorkerTask, ended_row, run_in_worker
 from multilane.errors import (
     AuthenticationError,
     BreakerOpen,
@@ -132,7 +132,7 @@ def _run(task: WorkerTask, made: tuple[BackfillWorker, BackfillTask]) -> str:
     _send_report(task, FromTask.OVER, last, worker)
     if not closed.wait(_ANSWER_SECONDS):
         raise ChannelLost("the driver did not confirm the last report of this task")
-    return IN_ORDER
+    return CLEANLY
 
 
 def _send_report(task: WorkerTask, kind: FromTask, report: ProgressReport, worker: BackfillWorker) -> None:

@@ -43,7 +43,7 @@ from multilane.types import Offset, OffsetAndMetadata, TopicPartition
 log = logger(__name__)
 
 _POLL: Final = 0.5
-_LOOKUP_EVERY: Final = 0.2  # seconds between look-ups of the ends of logs, while no worker reads them
+_LOOKUP_EVERY: Final = 0.2  # seconds between lookups of the ends of logs, while no worker reads them
 _LOOKUP_SELDOM: Final = 0.5  # while workers read them, or brokers do not return them
 _LOOKUP_TIMEOUT: Final = 3.0
 _REMOVE_TIMEOUT: Final = 5.0
@@ -143,7 +143,7 @@ class CoordinatorGroup:
         self._stopping = asyncio.Event()
         self._consumer: AsyncConsumer | None = None
         self._topic_ids: dict[str, UUID] = {}
-        self._ends: Ends = {}  # of logs, at the last look-up
+        self._ends: Ends = {}  # of logs, at the last lookup
         self._refused: dict[TopicPartition, int] = {}  # offsets beyond them
 
     async def run(self) -> None:

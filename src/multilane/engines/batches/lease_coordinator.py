@@ -135,7 +135,7 @@ class LeaseCoordinator:
         self._thread.join()
 
     def end(self, timeout: float) -> None:
-        """Stop in order, as far as the timeout allows; from any thread."""
+        """Shut down cleanly, as far as the timeout allows; from any thread."""
         self._is_stopping = True
         if self._app is not None:
             self._app.stop()

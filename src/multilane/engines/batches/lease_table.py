@@ -95,7 +95,7 @@ class LeaseTable:
 
     @property
     def has_work(self) -> bool:
-        """True also while a call is carried over: Spark ends workers that have no task for long."""
+        """True also while a call is carried over: Spark ends workers that have no task for a long time."""
         return not self._tasks and any(
             processor.state is LeaseState.CARRIED or processor.has_work(self._ends_of(processor))
             for processor in self._grantable()
@@ -129,7 +129,7 @@ class LeaseTable:
             key=lambda processor: (processor.consumer, min(p.partition for p in processor.partitions)),
         )
         numbers = []
-        # Every executor ends workers that have no task for long, and any of these may carry calls over: all get a task.
+        # Executors end workers that have no task for a long time. Any of these may carry calls over, so all get a task.
         carries = any(processor.state is LeaseState.CARRIED for processor in grantable)
         seconds = min(self.terms.seconds, self.terms.carrying) if carries else self.terms.seconds
         for at in range(tasks if carries else min(tasks, len(grantable))):

@@ -28,7 +28,7 @@ class FromDriver(enum.StrEnum):
     """To the coordinator."""
 
     STEER = "steer"  # consumer, steering: overrides of a consumer
-    STOP = "stop"  # in order
+    STOP = "stop"  # cleanly
 
 
 class ToDriver(enum.StrEnum):

@@ -48,9 +48,9 @@ class QueryState(enum.Enum):
     ENDING = "ending"
     """The coordinator failed or is gone; the query ends, and is restarted."""
     DRAINING = "draining"
-    """The run was stopped, and the coordinator leaves its groups in order."""
+    """The run was stopped, and the coordinator leaves its groups cleanly."""
     OVER = "over"
-    """The run has ended, in order or with a failure."""
+    """The run has ended, cleanly or with a failure."""
 
 
 QUERY_TRANSITIONS: Final[Mapping[QueryState, frozenset[QueryState]]] = {

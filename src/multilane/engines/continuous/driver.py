@@ -2,7 +2,7 @@
 
 Thread: the caller of `run`, which owns all state; channels, jobs and `stop` only put events into its inbox.
 
-When a member cannot run at all, or there is no slot for it, the others are stopped in order and `run` raises. No member
+When a member cannot run at all, or there is no slot for it, the others are stopped cleanly and `run` raises. No member
 has served by then: serving begins when all are ready.
 """
 

@@ -12,7 +12,7 @@ import enum
 
 class ToMember(enum.StrEnum):
     SERVE = "serve"  # join the groups
-    STOP = "stop"  # in order
+    STOP = "stop"  # cleanly
     STEER = "steer"  # consumer, steering: overrides of a consumer
 
 

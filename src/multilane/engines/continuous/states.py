@@ -44,5 +44,5 @@ class MemberAction(enum.Enum):
 
     START = "start"
     SERVE = "serve"
-    STOP = "stop"  # in order
+    STOP = "stop"  # cleanly
     CANCEL = "cancel"  # it has not begun: at most it waits for a slot

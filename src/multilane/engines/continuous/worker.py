@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from multilane.engines.channel.channel import MessageChannel
 from multilane.engines.continuous.messages import FailureStage, FromMember, ToMember
-from multilane.engines.task import IN_ORDER, NOT_NEEDED, TaskPlan, WorkerTask, ended_row, run_in_worker
+from multilane.engines.task import CLEANLY, NOT_NEEDED, TaskPlan, WorkerTask, ended_row, run_in_worker
 from multilane.errors import ConfigError
 from multilane.lanes.consumer_overrides import ConsumerOverrides, overrides_from
 from multilane.logs import logger
@@ -89,7 +89,7 @@ def _run(task: WorkerTask, member: Member) -> str:
     finally:
         over.set()
         reporting.join()
-    return IN_ORDER
+    return CLEANLY
 
 
 def _receive(channel: MessageChannel, member: Member, over: threading.Event) -> None:

@@ -2,8 +2,8 @@
 
 Thread: one owner.
 Owns: a copy of each row while it waits or is in flight. A waiting row takes one cache line and its bytes; it becomes a
-`Record`, or a row of an Arrow batch, when it is taken. So waiting rows need no objects, and a row that waits for long
-keeps nothing else alive.
+`Record`, or a row of an Arrow batch, when it is taken. So waiting rows need no objects, and a row that waits for a long
+time keeps nothing else alive.
 Never: counts or settles offsets. Keys are compared byte by byte: keys with the same hash are different chains.
 """
 

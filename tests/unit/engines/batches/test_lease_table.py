@@ -94,7 +94,7 @@ async def test_there_is_work_when_a_log_grows_and_no_worker_has_it(lease_table):
 
 
 async def test_after_a_batch_that_settled_something_the_next_one_comes_at_once(lease_table):
-    """New records should not wait for the next look-up of the logs' ends."""
+    """New records should not wait for the next lookup of the logs' ends."""
     changes = []
     lease_table.on_change = lambda: changes.append(True)
     [processor] = with_processors(lease_table, 1)

@@ -227,7 +227,7 @@ class Dialogue:
         node = self._coordinators.of(self.group)
         error = self._coordinators.last_error(self.group) if node is None else None
         if node is None and error is None:
-            return []  # the look-up is in progress
+            return []  # the lookup is in progress
         leaves, self._leaves = self._leaves, []
         if node is not None:
             return [self._leave_request(node, leave) for leave in leaves]
