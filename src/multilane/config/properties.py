@@ -25,8 +25,8 @@ class PropertyKind(Enum):
     FLAG = "true or false"
     TEXT = "a string"
     CHOICE = "one of a few words"
-    LIST = "a comma-separated text or a list"
-    OBJECTS = "a comma-separated text, or a list of names or objects"
+    LIST = "a comma-separated string or a list"
+    OBJECTS = "a comma-separated string, or a list of names or objects"
     SECRET = "a secret string"  # noqa: S105 - the name of a kind
     FUNCTION = "a function"
 
