@@ -140,7 +140,7 @@ def test_a_block_that_is_copied_out_does_not_keep_the_frame():
 def test_a_pool_works_in_order_and_ends():
     done: list[int] = []
     pool = DecoderPool("test-decoder", lambda error: pytest.fail(str(error)))
-    pool._wanted = 1
+    pool._thread_limit = 1
     for number in range(5):
         pool.submit(lambda n=number: done.append(n))
     pool.close()
