@@ -43,7 +43,7 @@ app.run()
     [
         (["swallow", "thread"], 0, "abandoning a task that ignores its cancellation"),
         (["own thread"], 1, "threads of the application"),
-        (["block"], 1, "is blocked by a function"),
+        (["block"], 1, "blocks the event loop"),
     ],
     ids=["swallow", "own thread", "block"],
 )
