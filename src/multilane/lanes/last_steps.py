@@ -22,7 +22,7 @@ from multilane.listeners.signature import is_async, location_of
 from multilane.logs import logger
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.raised import as_failure, is_cancelled
-from multilane.seldom import Seldom
+from multilane.rate_limit import RateLimit
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
@@ -47,7 +47,7 @@ class LastSteps:
         self._clock = clock
         self._cancels = is_async(function)
         self._calls: set[_Call] = set()
-        self._seldom = Seldom(_LOG_EVERY)
+        self._rate_limit = RateLimit(_LOG_EVERY)
 
     async def call(self, context: Context, record: Record, error: BaseException) -> None:
         """Raises what the function raises, or ProcessingTimeout. A plain function that returns late has succeeded."""
@@ -80,7 +80,7 @@ class LastSteps:
         return {call.record for call in self._calls if call.hangs}
 
     def _log(self, call: _Call, now: float) -> None:
-        if many := self._seldom.tell(now):
+        if many := self._rate_limit.due(now):
             log.error(
                 "the last step %s has exceeded maxProcessingTime (%g s) with %s and does not end. The record's key "
                 "waits until it does, and a substitute lane takes over. Such calls since the last such line: %d",

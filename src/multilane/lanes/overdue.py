@@ -99,8 +99,8 @@ class Overdue:
             self._remind_at = now + _REMIND_EVERY
             log.error(
                 "%s is stuck: all lanes and substitutes are blocked by %d hung calls of %s (or last steps). Nothing is "
-                "processed until one returns. Make the function return within maxProcessingTime (%g s), and restart the "
-                "process",
+                "processed until one returns. Make the function return within maxProcessingTime (%g s), and restart "
+                "the process",
                 *(self._queue, stuck, self._work.listener, self._work.max_processing_time),
             )
 

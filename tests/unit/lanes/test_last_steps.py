@@ -100,7 +100,7 @@ async def test_a_partition_whose_last_steps_all_hang_says_so(caplog):
         await world.give(*"abcd")
         for _ in range(3):
             await world.sweep_after(1.1)
-        assert "stands still: 2 calls" in caplog.text
+        assert "blocked by 2 hung calls" in caplog.text
         release.set()
         await until(lambda: world.is_done)
         await world.sweep_after(0.0)
