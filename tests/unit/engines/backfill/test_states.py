@@ -101,7 +101,7 @@ def test_the_state_follows_from_what_happened(data):
                 is_stopping = True
             case "wait" if before not in OVER:
                 if before is BackfillState.CANCELLING:
-                    with pytest.raises(SparkStartError, match="does not end"):
+                    with pytest.raises(SparkStartError, match="does not stop"):
                         run.wait(RUN.drain_seconds)
                     return
                 run.wait(RUN.drain_seconds)
