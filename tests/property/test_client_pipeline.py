@@ -263,9 +263,9 @@ class PipelineMachine(RuleBasedStateMachine):
         if "t" not in self.metadata.cluster.topics:  # whoever looked at it last has closed: somebody asks again
             self._lead(self.leader_epoch)
         for backend in self.agenda.due(self.now):
-            polls = tuple(backend.poll(self.now))
-            self.agenda.schedule(backend, self.now + min(poll.wait for poll in polls))
-            for request in (r for poll in polls for r in poll.requests):
+            poll = backend.poll(self.now)
+            self.agenda.schedule(backend, self.now + poll.wait)
+            for request in poll.requests:
                 then(request, partial(self.agenda.touch, backend))
                 self.wire.append(request)
         asked = self.fetching.poll(self.now).requests  # which may hang up

@@ -40,7 +40,7 @@ from multilane.client.fetch.offsets import Found
 from multilane.client.fetch.reset import ResetRule
 from multilane.client.group.group_client import GroupClient
 from multilane.client.group.membership import MemberStanding, Pulse, RebalanceStep
-from multilane.client.network import Attach, Detach, ForBackend, ForGroupClient
+from multilane.client.network_events import Attach, Detach, ForBackend, ForGroupClient
 from multilane.client.one_at_a_time import OneAtATime
 from multilane.client.partition_state import PartitionState
 from multilane.client.sharing import NetworkThreadLease

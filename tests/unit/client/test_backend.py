@@ -76,7 +76,10 @@ class Stage:
         self.jobs: list[Callable[[], None]] = []
         self.background: EventQueue[BackgroundEvent] = EventQueue(_Quiet())
         self.counts = Counts()
-        self.fetching = SharedFetching(self.metadata, FetchContext(self._decode, lambda _: None, self.counts))
+        self.can_decode = True
+        self.fetching = SharedFetching(
+            self.metadata, FetchContext(self._decode, lambda _: None, self.counts, lambda: self.can_decode)
+        )
         context = BackendContext(
             self.metadata, self.fetching, lambda _, event: self.events.append(event), lambda: WALL, self.counts
         )
@@ -102,8 +105,7 @@ class Stage:
 
     def ask(self, after: float = 5.0) -> list[UnsentRequest]:
         self.now += after
-        polls = [*self.backend.poll(self.now), self.fetching.poll(self.now)]
-        return [r for poll in polls for r in poll.requests]
+        return [*self.backend.poll(self.now).requests, *self.fetching.poll(self.now).requests]
 
     def request(self, api: ApiKey) -> UnsentRequest:
         (request,) = self.ask()
@@ -516,8 +518,11 @@ def test_who_assigns_a_topic_says_whether_it_may_be_created(allowed):
 
 def test_nothing_is_fetched_before_it_can_be_decoded():
     stage = Stage()
-    assert [r for p in stage.backend.poll(1.0) for r in p.requests] == []
-    assert stage.fetching.poll(1.0, can_decode=False).requests == ()
+    assert stage.backend.poll(1.0).requests == ()
+    stage.can_decode = False
+    assert stage.fetching.poll(1.0).requests == ()
+    stage.can_decode = True
+    assert stage.fetching.poll(1.0).requests
 
 
 def test_look_ups_are_answered_or_refused_and_their_interest_ends():

@@ -13,7 +13,8 @@ from multilane.client.events import CommitOffsets, GroupLeft, Leave, PollResumed
 from multilane.client.fetch.buffer import Failed
 from multilane.client.fetch.cursor import Cursor
 from multilane.client.group.membership import Change, Identity, RebalanceStep
-from multilane.client.network import ForGroupClient, NetworkThread
+from multilane.client.network import NetworkThread
+from multilane.client.network_events import ForGroupClient
 from multilane.client.plans import Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.client.sharing import NetworkThreadLease, ThreadTable

@@ -8,7 +8,7 @@ of them: reset policies, truncation, corrupt batches, recreated topics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from multilane.client.fetch.reset import ResetRule
 from multilane.client.fetch.validation import Truncation, ValidationManager
 from multilane.client.futures import fulfil, refuse
 from multilane.client.net.request_state import RequestBackoff
-from multilane.client.net.requests import Poll
+from multilane.client.net.requests import Poll, RequestManager, poll_all
 from multilane.errors import (
     BlockFull,
     ClientClosed,
@@ -111,6 +111,7 @@ class Backend:
             on_refused=self._stop,
             on_login_refused=self.fail,
         )
+        self._managers: tuple[RequestManager, ...] = (self._offsets, self._validation)
         self._reader = Reader(
             _fetch_policy(config, backoff),
             self._cursors,
@@ -120,9 +121,9 @@ class Backend:
             lambda event: context.send_event(self, event),
         )
 
-    def poll(self, now: float) -> Iterable[Poll]:
+    def poll(self, now: float) -> Poll:
         """Runs before the poll of the fetching: nothing is read from a new leader before validation."""
-        return (self._offsets.poll(now), self._validation.poll(now))
+        return poll_all(self._managers, now)
 
     def _id_of(self, topic: str) -> UUID | None:
         return self._metadata.cluster.topic_id(topic)

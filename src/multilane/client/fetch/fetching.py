@@ -45,11 +45,13 @@ log = logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """What fetching needs from the network thread; `close_connections` closes the connections of an owner."""
+    """What fetching needs from the network thread; `close_connections` closes the connections of an owner. Nothing is
+    fetched before `can_decode`."""
 
     decode: Callable[[np.ndarray, list[DecodeTask], FetchPolicy], None]
     close_connections: Callable[[str], None]
     observer: Observer = NO_OBSERVER
+    can_decode: Callable[[], bool] = lambda: True
 
 
 class FetchManager:
