@@ -22,7 +22,7 @@ from multilane.types import OffsetAndMetadata, PartitionLike, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST
 
 # Mapping keys are invariant to mypy: a mapping with tuples is not one with partitions, though tuples are accepted.
-Offsets: TypeAlias = (
+OffsetsLike: TypeAlias = (
     Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | OffsetAndMetadata]
 )
 
@@ -93,7 +93,7 @@ class ConsumerBase:
 
     def commit_async(
         self,
-        offsets: Offsets | None = None,
+        offsets: OffsetsLike | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
         """Commit without waiting. A later poll() calls `callback(offsets, error)`. Without a callback, errors are

@@ -32,6 +32,7 @@ from multilane.client.events import (
     StepDone,
     Subscribe,
 )
+from multilane.client.group.commit_queue import Offsets
 from multilane.client.group.membership import Change, Identity, RebalanceStep
 from multilane.client.group.wanted_topics import NOTHING, WantedTopics, wanted_from
 from multilane.client.pace import PollPace
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-Offsets = Mapping["TopicPartition", "OffsetAndMetadata"]
 CommitCallback = Callable[[Offsets, BaseException | None], object]
 
 

@@ -13,7 +13,7 @@ from batch_builder import Batch, rows
 from multilane.client.events import Assign, BackgroundEvent, EventQueue, FindOffsets, Seek, SetPaused
 from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
-from multilane.client.fetch.cursor import At, AtCommitted, Cursor, Lookup, Phase, Start
+from multilane.client.fetch.cursor import At, AtCommitted, Cursor, Lookup, Phase, StartPosition
 from multilane.client.fetch.decoder import FrameJob
 from multilane.client.fetch.fetching import FetchContext
 from multilane.client.fetch.shared import SharedFetching
@@ -88,7 +88,7 @@ class Stage:
         self.generation = dict.fromkeys(partitions or (P,), 1)
         self.buffer.expect(self.generation)
         start = At(Offset(offset), LeaderEpoch(epoch))
-        starts: dict[TopicPartition, tuple[int, Start]] = {p: (1, start) for p in self.generation}
+        starts: dict[TopicPartition, tuple[int, StartPosition]] = {p: (1, start) for p in self.generation}
         self.backend.apply(Assign(starts))
 
     def _decode(self, frame: Any, tasks: list[Any], _policy: Any) -> None:
@@ -433,7 +433,7 @@ def test_assignments_keep_what_they_know_and_interest_follows():
     stage.fetch({"records": _batch()})
     assert _interest(stage) == ["t"]
     other = TopicPartition("u", 0)
-    starts: dict[TopicPartition, tuple[int, Start]] = {
+    starts: dict[TopicPartition, tuple[int, StartPosition]] = {
         P: (1, At(Offset(10))),
         other: (2, Lookup(EARLIEST, "new")),
     }

@@ -27,7 +27,7 @@ from multilane.client.events import (
 from multilane.client.fetch.beginnings import Beginnings, Group
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
-from multilane.client.fetch.offsets import Found, OffsetQuery, OffsetsManager
+from multilane.client.fetch.offsets import FoundOffsets, OffsetQuery, OffsetsManager
 from multilane.client.fetch.reader import ErrorHandlers, FetchPolicy, Reader
 from multilane.client.fetch.reset import ResetRule
 from multilane.client.fetch.validation import Truncation, ValidationManager
@@ -220,7 +220,7 @@ class Backend:
         topics = frozenset(p.topic for p in event.wanted)
         self._metadata.add_interest(topics)
 
-        def done(found: Found | None, error: MultilaneError | None) -> None:
+        def done(found: FoundOffsets | None, error: MultilaneError | None) -> None:
             self._metadata.drop_interest(topics)
             if found is not None:
                 fulfil(event.future, found)

@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-Found = Callable[[Mapping["TopicPartition", "OffsetAndMetadata | None"]], None]
-Refused = Callable[["TopicPartition", MultilaneError], None]
+OnFound = Callable[[Mapping["TopicPartition", "OffsetAndMetadata | None"]], None]
+OnRefused = Callable[["TopicPartition", MultilaneError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class GroupClient:
             case PollResumed() | StepDone() | Rejoin():
                 pass  # the event only causes a poll in this turn
 
-    def want(self, partitions: Collection[TopicPartition], found: Found, refused: Refused) -> None:
+    def want(self, partitions: Collection[TopicPartition], found: OnFound, refused: OnRefused) -> None:
         """Asks for the start offsets of these partitions."""
         self._committed.want(partitions, found, refused)
         self._context.touch(self)

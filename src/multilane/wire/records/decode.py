@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import BlockFull, CorruptBatch, OversizedBatch, RecordBatchError, UnsupportedBatch
-from multilane.wire.records.batches import BatchTable, Bytes, Ints
-from multilane.wire.records.block import Block, Columns, Views
+from multilane.wire.records.arrays import Bytes, Ints, Views
+from multilane.wire.records.batches import BatchTable
+from multilane.wire.records.block import Block, Columns
 from multilane.wire.records.checksums import first_wrong
 from multilane.wire.records.codecs import (
     KNOWN_CODECS,
