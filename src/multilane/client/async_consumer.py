@@ -177,14 +177,14 @@ class AsyncConsumer(ConsumerBase):
     ) -> None:
         """Commit these offsets (default: the position of each partition); return when the group has stored them."""
         with self._state.used():
-            await self._drive(self._subscriber.commit(offsets, timeout))
+            await self._drive(self._subscriber.commits.commit(offsets, timeout))
 
     async def committed(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets; None where it has committed none."""
         with self._state.used():
-            return await self._drive(self._subscriber.committed(partitions, timeout))
+            return await self._drive(self._subscriber.commits.committed(partitions, timeout))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 

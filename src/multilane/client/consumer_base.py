@@ -15,8 +15,9 @@ from multilane.client.arguments import at_offset, at_time, by_partition, checked
 from multilane.client.consumer_state import ConsumerState
 from multilane.client.group.metadata import GroupMetadata
 from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames
+from multilane.client.offset_commits import CommitCallback
 from multilane.client.rebalance import RebalanceListener
-from multilane.client.subscriber import CommitCallback, Subscriber
+from multilane.client.subscriber import Subscriber
 from multilane.errors import GroupError, MultilaneError
 from multilane.types import OffsetAndMetadata, PartitionLike, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST
@@ -99,7 +100,7 @@ class ConsumerBase:
         """Commit without waiting. A later poll() calls `callback(offsets, error)`. Without a callback, errors are
         logged."""
         with self._state.used():
-            self._subscriber.commit_async(offsets, checked_callback(callback))
+            self._subscriber.commits.commit_async(offsets, checked_callback(callback))
 
     @property
     def member_id(self) -> str | None:
