@@ -19,7 +19,7 @@ from multilane.client.calls import Call, CallManager
 from multilane.client.events import ApplicationEvent, EventQueue
 from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.decoder import DecoderPool, DecodeTask, FrameJob
-from multilane.client.fetch.fetching import FetchContext
+from multilane.client.fetch.fetch_requests import FetchContext
 from multilane.client.fetch.reader import FetchPolicy
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.futures import fulfil

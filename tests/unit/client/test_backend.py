@@ -15,7 +15,7 @@ from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, AtCommitted, Cursor, Lookup, Phase, StartPosition
 from multilane.client.fetch.decoder import FrameJob
-from multilane.client.fetch.fetching import FetchContext
+from multilane.client.fetch.fetch_requests import FetchContext
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import RequestBackoff

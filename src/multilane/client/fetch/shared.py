@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from multilane.client.fetch.fetching import FetchContext, FetchManager
+from multilane.client.fetch.fetch_requests import FetchContext
+from multilane.client.fetch.fetching import FetchManager
 from multilane.client.net.requests import Poll, RequestManager, UnsentRequest, poll_all
 
 if TYPE_CHECKING:
