@@ -15,9 +15,8 @@ from multilane.config.app.cluster_identity import ClusterOf
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.files.source_location import joined
 from multilane.config.app.model import ShovelConfig
-from multilane.config.app.rules import RuleFinding
+from multilane.config.app.rules import EntryFinding, RuleFinding
 
-EntryFinding = tuple[str, str, RuleFinding]
 RingTopic = tuple[str, str]  # the cluster's identity, and the name
 
 

@@ -42,6 +42,9 @@ class RuleFinding:
     rests_on: tuple[KeyPath, ...] = ()
 
 
+EntryFinding = tuple[str, str, RuleFinding]  # the section and the name of an entry
+
+
 def of_consumer(config: ConsumerGroupConfig) -> Iterator[RuleFinding]:
     yield from _retry(config)
     yield from _topics(config)
