@@ -8,7 +8,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from multilane.client.group.assignors import Assignment, Assignor, AssignorMember, TopicShape
+from multilane.client.group.assignors import Assignor, AssignorMember, GroupAssignment, TopicShape
 from multilane.client.group.assignors.user_data import read_generation, write_generation, write_stake
 from multilane.types import TopicPartition
 
@@ -35,7 +35,7 @@ class Group:
     def without_history(self) -> Group:
         return self.keeping({}, -1)
 
-    def keeping(self, assigned: Assignment, generation: int) -> Group:
+    def keeping(self, assigned: GroupAssignment, generation: int) -> Group:
         """The group after an assignment: everyone owns what it was given."""
         told = {m.member_id: _grouped(dict.fromkeys(assigned.get(m.member_id, ()))) for m in self.members}
         members = (
@@ -145,7 +145,7 @@ def _grouped(partitions) -> tuple[TopicPartition, ...]:
     return tuple(p for topic in topics for p in partitions if p.topic == topic)
 
 
-def unsound(assigned: Assignment, group: Group) -> list[str]:
+def unsound(assigned: GroupAssignment, group: Group) -> list[str]:
     """What is wrong with an assignment: every partition that someone wants belongs to exactly one who wants it."""
     wants = {member.member_id: set(member.topics) for member in group.members}
     wanted = {p for p in everything(group.topics) if any(p.topic in topics for topics in wants.values())}

@@ -1,12 +1,14 @@
-"""One word for one thing: no class name twice, no retired word, a map of the tree that is up to date."""
+"""One word for one thing: no name of a type twice, no retired word, a map of the tree that is up to date."""
 
 from __future__ import annotations
 
 import ast
 import io
 import re
+import sys
 import tokenize
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,8 @@ RETIRED_TEXT = re.compile(
     r"|\bfiles? of old\b(?! versions)|\b(yards?|crews?|teams?|desks?)\b|\btried again\b|\bworks? (them )?off\b",
     re.IGNORECASE,
 )
+# `Committed` is an event of `multilane.testing` (public), and in `client/group/committed.py` the offsets of an answer.
+ALLOWED_TWICE = {"Committed"}
 COMPILED = {"lz4_kernels.py"}  # names in compiled functions stay: each change compiles them anew on every machine
 PAGES = [
     *(ROOT / "docs").rglob("*.md"),
@@ -52,13 +56,72 @@ def parts_of(identifier: str) -> set[str]:
     return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)}
 
 
-def test_no_class_name_stands_twice():
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those of a module, also under `if TYPE_CHECKING`."""
+    for statement in body:
+        if isinstance(statement, ast.If | ast.Try):
+            yield from _statements(statement.body + statement.orelse)
+        else:
+            yield statement
+
+
+def _values(path: Path) -> Iterator[tuple[str, ast.expr]]:
+    """The names that a module gives to values: aliases of types, constants, type variables."""
+    for statement in _statements(ast.parse(path.read_text()).body):
+        if isinstance(statement, ast.Assign):
+            yield from ((target.id, statement.value) for target in statement.targets if isinstance(target, ast.Name))
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+            yield statement.target.id, statement.value
+
+
+def _is_word(name: str) -> bool:
+    """`Start`: it is read as the name of a type, and begins with a capital letter. Not `_Start`, which nobody outside
+    of its module reads; not `START`, a constant, which says what it is only together with its module; and not `T`, a
+    type variable, which means something else in each signature."""
+    return name[:1].isupper() and not name.isupper()
+
+
+def _doubles(modules: list[Path]) -> dict[str, list[str]]:
     homes = defaultdict(list)
-    for path in MODULES:
+    for path in modules:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(relative(path))
-    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+        for name, _ in _values(path):
+            if _is_word(name):
+                homes[name].append(relative(path))
+    return {name: paths for name, paths in homes.items() if len(paths) > 1}
+
+
+def _equal_constants(modules: list[Path]) -> dict[str, list[str]]:
+    """Two constants of one name and one value are one constant. With different values they are like `main`: each module
+    has its own."""
+    homes = defaultdict(list)
+    for path in modules:
+        for name, value in _values(path):
+            if name[:1].isupper() and name.isupper() and len(name) > 1:
+                homes[f"{name} = {ast.unparse(value)}"].append(relative(path))
+    return {constant: paths for constant, paths in homes.items() if len(paths) > 1}
+
+
+def test_no_class_or_alias_stands_twice():
+    assert {name: paths for name, paths in _doubles(MODULES).items() if name not in ALLOWED_TWICE} == {}
+
+
+def test_no_public_constant_is_defined_twice():
+    assert _equal_constants(MODULES) == {}
+
+
+def test_doubles_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text(
+        "class Start: ...\nOffsets: TypeAlias = list[int]\nINT_MAX: Final = 7\n_Own = int\nT = 1\nSIZE = 1\n"
+    )
+    other.write_text("Start = int\nif X:\n    Offsets = int\nINT_MAX = 7\n_Own = str\nT = 1\nSIZE = 2\n")
+    homes = ["one.py", "other.py"]
+    assert _doubles([one, other]) == {"Start": homes, "Offsets": homes}
+    assert _equal_constants([one, other]) == {"INT_MAX = 7": homes}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

@@ -14,7 +14,7 @@ import py4j
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from multilane.client.group.assignors import Assignment, Assignor, AssignorMember, TopicShape
+from multilane.client.group.assignors import Assignor, AssignorMember, GroupAssignment, TopicShape
 from multilane.client.group.assignors.claims import Stake
 from multilane.dev import jars
 from multilane.java import find_java
@@ -46,7 +46,7 @@ class JavaAssignors:
         self._write_assignment = protocol.serializeAssignment
         self._replica_sets: dict[frozenset[str], Any] = {}
 
-    def assign(self, assignor: Assignor, members: Sequence[AssignorMember], cluster: Any) -> Assignment:
+    def assign(self, assignor: Assignor, members: Sequence[AssignorMember], cluster: Any) -> GroupAssignment:
         """What a Java leader makes of the group: subscriptions arrive as bytes in a HashMap filled in that order."""
         subscriptions = self._hash_map()
         for member in members:

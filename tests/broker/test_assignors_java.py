@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from assignor_cases import Group, generation_of, groups, unsound
 from broker.java_assignors import JavaAssignors, JavaFailed, java_assignors
-from multilane.client.group.assignors import Assignment, AssignorMember, TopicShape, find_assignor
+from multilane.client.group.assignors import AssignorMember, GroupAssignment, TopicShape, find_assignor
 from multilane.client.group.assignors.hash_order import first_in_hash_order, in_hash_order, partition_hash, string_hash
 from multilane.client.group.assignors.user_data import read_stake, write_stake
 from multilane.types import TopicPartition
@@ -32,7 +32,7 @@ def java() -> Iterator[JavaAssignors]:
         yield started
 
 
-def as_sets(assigned: Assignment) -> dict[str, list[TopicPartition]]:
+def as_sets(assigned: GroupAssignment) -> dict[str, list[TopicPartition]]:
     return {member: sorted(partitions) for member, partitions in assigned.items()}
 
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from assignor_cases import Group, everything, groups, unsound
-from multilane.client.group.assignors import Assignment, Assignor, AssignorMember, TopicShape, find_assignor
+from multilane.client.group.assignors import Assignor, AssignorMember, GroupAssignment, TopicShape, find_assignor
 from multilane.client.group.assignors.user_data import read_generation, read_stake, write_stake
 from multilane.types import TopicPartition
 
@@ -25,7 +25,7 @@ def named(assignor: Assignor) -> str:
     return assignor.name
 
 
-def assign(assignor: Assignor, group: Group) -> Assignment:
+def assign(assignor: Assignor, group: Group) -> GroupAssignment:
     return assignor.assign(group.for_assignor(assignor), group.topics)
 
 
@@ -33,7 +33,7 @@ def without_racks(group: Group) -> Group:
     return replace(group, members=tuple(replace(member, rack=None) for member in group.members))
 
 
-def settled(assignor: Assignor, group: Group) -> tuple[Assignment, Group]:
+def settled(assignor: Assignor, group: Group) -> tuple[GroupAssignment, Group]:
     """What a group comes to: a cooperative one rebalances until nobody has to give up anything.
 
     That is after two rounds, or three if someone has missed some. Racks take longer: what is in nobody's rack changes

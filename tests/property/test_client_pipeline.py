@@ -27,7 +27,7 @@ from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At
 from multilane.client.fetch.decoder import FrameJob
 from multilane.client.fetch.fetch_connections import MAX_CONNECTIONS
-from multilane.client.fetch.fetching import FetchContext
+from multilane.client.fetch.fetch_requests import FetchContext
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import RequestBackoff
@@ -263,9 +263,9 @@ class PipelineMachine(RuleBasedStateMachine):
         if "t" not in self.metadata.cluster.topics:  # whoever looked at it last has closed: somebody asks again
             self._lead(self.leader_epoch)
         for backend in self.agenda.due(self.now):
-            polls = tuple(backend.poll(self.now))
-            self.agenda.schedule(backend, self.now + min(poll.wait for poll in polls))
-            for request in (r for poll in polls for r in poll.requests):
+            poll = backend.poll(self.now)
+            self.agenda.schedule(backend, self.now + poll.wait)
+            for request in poll.requests:
                 then(request, partial(self.agenda.touch, backend))
                 self.wire.append(request)
         asked = self.fetching.poll(self.now).requests  # which may hang up

@@ -23,7 +23,7 @@ from multilane.config.app.advice import advice
 from multilane.config.app.advising import gives_advice
 from multilane.config.app.clients import producer_properties
 from multilane.config.app.kafka_names import fault, given_properties, owner
-from multilane.config.app.loading import MEMBER_VARIABLE, load_app
+from multilane.config.app.loading import MEMBER_VARIABLE, FilePath, load_app
 from multilane.config.app.model import AppConfig
 from multilane.engines.process.driver import ProcessEngine
 from multilane.engines.process.progress import ProcessProgress
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 F = TypeVar("F", bound=Function)
-FilePath = str | os.PathLike[str]
 
 
 class App:

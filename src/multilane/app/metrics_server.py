@@ -33,7 +33,7 @@ _TIMEOUT: Final = 5.0  # seconds for a whole request, and for its answer
 _MAX_CLIENTS: Final = 16  # at a time
 _OWN_MACHINE: Final = "127.0.0.1"
 
-Answer = tuple[int, bytes]  # status and body
+HttpAnswer = tuple[int, bytes]  # status and body
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -70,7 +70,7 @@ def served(app: App, address: str | None) -> Iterator[None]:
         thread.join()
 
 
-def _verdict(reasons: Sequence[str]) -> Answer:
+def _verdict(reasons: Sequence[str]) -> HttpAnswer:
     return (503, "".join(f"{reason}\n" for reason in reasons).encode()) if reasons else (200, b"ok\n")
 
 
@@ -102,7 +102,7 @@ class _MetricsServer(ThreadingHTTPServer):
             log.exception("metrics: a request failed")
 
 
-def _listen(address: tuple[str, int], pages: Mapping[str, Callable[[], Answer]]) -> ThreadingHTTPServer:
+def _listen(address: tuple[str, int], pages: Mapping[str, Callable[[], HttpAnswer]]) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             page = pages.get(self.path.partition("?")[0])

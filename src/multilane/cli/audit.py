@@ -17,31 +17,28 @@ from multilane.cli.brokers import connected
 from multilane.cli.foreign_text import as_json
 from multilane.cli.option_values import Output, time_span
 from multilane.cli.progress import progress_steps
+from multilane.cli.shared_options import Last, Master, OutputOption, Profile, Since, Until
 from multilane.cli.spark_options import Conf, conf_pairs, quiet_libraries
 
 NOT_PROVED = 1  # the exit code
 
-Config = Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The multilane.yaml that has the consumer.")]
-Profile = Annotated[str | None, typer.Option(help="Active profile of --config.")]
+AuditConfigFile = Annotated[
+    Path, typer.Option(exists=True, dir_okay=False, help="The multilane.yaml that has the consumer.")
+]
 RecordsPath = Annotated[
     str | None,
     typer.Option("--accounts", help="Path of the audit records for Spark (default: `audit`), such as s3a://..."),
 ]
-Last = Annotated[str | None, typer.Option(help="Only the most recent part, such as 24h.")]
-Since = Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601, UTC).")]
-Until = Annotated[str | None, typer.Option(help="Only records before this time (ISO 8601, UTC).")]
 ExactlyOnce = Annotated[
     bool, typer.Option("--exactly-once", help="Fail if a record was, or may have been, handled more than once.")
 ]
 Examples = Annotated[int, typer.Option(min=0, max=10_000, help="How many findings of each kind to list.")]
-Master = Annotated[str, typer.Option(help="Spark master: local[*], spark://HOST:PORT, k8s://..., yarn.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 def audit(  # noqa: PLR0913 - each is an option of the command
     consumer: Annotated[str, typer.Argument(help="Name of the consumer in the configuration.")],
     *,
-    config: Config = Path("multilane.yaml"),
+    config: AuditConfigFile = Path("multilane.yaml"),
     profile: Profile = None,
     records_path: RecordsPath = None,
     last: Last = None,

@@ -21,6 +21,7 @@ from multilane.cli.brokers import connected
 from multilane.cli.foreign_text import as_json
 from multilane.cli.option_values import Output, moment
 from multilane.cli.run import Level
+from multilane.cli.shared_options import Master, OutputOption
 from multilane.cli.spark_options import Conf, conf_pairs, quiet_libraries
 from multilane.errors import TargetNotFound
 from multilane.logs import logger
@@ -34,10 +35,10 @@ INTERRUPTED: Final = 4  # the exit code
 _LOG_EVERY: Final = 10  # seconds
 _WORDS: Final[dict[str | None, Literal["earliest", "latest"]]] = {"earliest": "earliest", "latest": "latest"}
 
-Target = Annotated[
+TargetArgument = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Import path of the App, such as shop.consumers:app.")
 ]
-Consumer = Annotated[str, typer.Argument(help="Name of the configured consumer whose listener runs.")]
+ConsumerArgument = Annotated[str, typer.Argument(help="Name of the configured consumer whose listener runs.")]
 State = Annotated[Path, typer.Option(file_okay=False, help="Directory for this backfill's state; reuse it to resume.")]
 From = Annotated[
     str | None,
@@ -46,7 +47,6 @@ From = Annotated[
 To = Annotated[
     str | None, typer.Option("--to", help="Where to end, in the same forms (default: latest when it first starts).")
 ]
-Master = Annotated[str, typer.Option(help="Spark master: local[*], spark://HOST:PORT, k8s://..., yarn.")]
 Tasks = Annotated[
     int | None,
     typer.Option(min=1, help="Number of Spark tasks (default: one per slot of a local master, else per partition)."),
@@ -64,13 +64,12 @@ SkipDeleted = Annotated[
 FailedOnly = Annotated[
     bool, typer.Option("--failed-only", help="Reprocess only the failed records of a finished backfill.")
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 LogLevel = Annotated[Level, typer.Option(help="Lowest level to log (to stderr).")]
 
 
 def backfill(  # noqa: PLR0913 - each is an option of the command
-    target: Target,
-    consumer: Consumer,
+    target: TargetArgument,
+    consumer: ConsumerArgument,
     *,
     state: State,
     begin: From = None,

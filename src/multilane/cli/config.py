@@ -27,11 +27,11 @@ Files = Annotated[
     list[Path],
     typer.Argument(exists=True, dir_okay=False, help="multilane.yaml, or files with clusters, consumers, producers."),
 ]
-Profile = Annotated[str | None, typer.Option(help="Active profile.")]
+ActiveProfile = Annotated[str | None, typer.Option(help="Active profile.")]
 
 
 @app.command("check")
-def check(files: Files, profile: Profile = None) -> None:
+def check(files: Files, profile: ActiveProfile = None) -> None:
     """Print every problem with its file and line, then advice."""
     from multilane.config.app.advice import advice  # commands import when they run
 
@@ -44,7 +44,7 @@ def check(files: Files, profile: Profile = None) -> None:
 @app.command("explain")
 def explain(
     files: Files,
-    profile: Profile = None,
+    profile: ActiveProfile = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = (Output.table),
 ) -> None:
     """Print every value and its source: file and line, profile, environment variable, or default."""

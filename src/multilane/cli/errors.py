@@ -18,6 +18,7 @@ from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
 from multilane.cli.command_config import client_properties
 from multilane.cli.foreign_text import as_json
 from multilane.cli.option_values import Output, moment, rate_of
+from multilane.cli.shared_options import OutputOption
 
 if TYPE_CHECKING:
     from multilane.error_consumer.replay import ReplayPlan, ReplayReport
@@ -26,13 +27,12 @@ app = typer.Typer(help="List, show and replay the records of error topics.", no_
 
 _ADDRESS: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})")
 
-Topics = Annotated[list[str], typer.Argument(help="Error topics.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+TopicsArgument = Annotated[list[str], typer.Argument(help="Error topics.")]
 
 
 @app.command("list")
 def list_(
-    topics: Topics,
+    topics: TopicsArgument,
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,
     timeout: Timeout = 15.0,
@@ -91,7 +91,7 @@ def show(
 
 @app.command("replay")
 def replay(  # noqa: PLR0913 - each is an option of the command line
-    topics: Topics,
+    topics: TopicsArgument,
     *,
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,

@@ -18,32 +18,29 @@ from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
 from multilane.cli.command_config import client_properties
 from multilane.cli.option_values import Output, duration, time_span
 from multilane.cli.progress import progress_steps
+from multilane.cli.shared_options import Last, Master, OutputOption, Profile, Since, Until
 from multilane.cli.spark_options import Conf, conf_pairs, quiet_libraries
 
 if TYPE_CHECKING:
     from multilane.config.app.consumer import ConsumerGroupConfig
 
 Latency = Annotated[str, typer.Option(help="Duration of one call of your function, such as 20ms or 1.5s.")]
-Config = Annotated[
+PlanConfigFile = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="A multilane.yaml with the brokers and the login.")
 ]
-Cluster = Annotated[
+ClusterOption = Annotated[
     str | None, typer.Option(help="The cluster of --config (default: the cluster of the topic's consumer).")
 ]
-Profile = Annotated[str | None, typer.Option(help="Active profile of --config.")]
-Last = Annotated[str | None, typer.Option(help="Only the most recent part, such as 24h.")]
-Since = Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601, UTC).")]
-Until = Annotated[str | None, typer.Option(help="Only records before this time (ISO 8601, UTC).")]
-Slot = Annotated[str, typer.Option(help="Length of the slots that rates are measured over; the busiest is the peak.")]
+SlotOption = Annotated[
+    str, typer.Option(help="Length of the slots that rates are measured over; the busiest is the peak.")
+]
 PeakFactor = Annotated[float, typer.Option(min=0.01, help="Plan for this multiple of the peak.")]
 Utilisation = Annotated[float, typer.Option(min=0.05, max=0.95, help="Maximum utilisation of lanes and processes.")]
 MaxWait = Annotated[str, typer.Option(help="Maximum 99th-percentile wait for a lane.")]
 MaxLanes = Annotated[int, typer.Option(min=1, help="Maximum lanes per partition.")]
 MaxBatch = Annotated[int, typer.Option(min=1, help="Maximum records per call; 1 if the function takes one.")]
 ProcessCalls = Annotated[float, typer.Option(min=1, help="Maximum calls per second of one process.")]
-Master = Annotated[str, typer.Option(help="Spark master: local[*], spark://HOST:PORT, k8s://..., yarn.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
-Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 
 
 def plan(  # noqa: PLR0913 - each is an option of the command
@@ -52,13 +49,13 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     latency: Latency,
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,
-    config: Config = None,
-    cluster: Cluster = None,
+    config: PlanConfigFile = None,
+    cluster: ClusterOption = None,
     profile: Profile = None,
     last: Last = None,
     since: Since = None,
     until: Until = None,
-    slot: Slot = "10s",
+    slot: SlotOption = "10s",
     peak_factor: PeakFactor = 1.0,
     utilisation: Utilisation = 0.7,
     max_wait: MaxWait = "1s",
@@ -69,7 +66,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     conf: Conf = None,
     timeout: Timeout = 15.0,
     output: OutputOption = Output.table,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Recommend lanes, batch size, consumers and partitions for a topic, from its history (read with Spark)."""
     from multilane.cli import plan_view  # commands import when they run

@@ -23,6 +23,7 @@ import typer
 from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
 from multilane.cli.command_config import client_properties
 from multilane.cli.option_values import Output, duration
+from multilane.cli.shared_options import Profile
 from multilane.errors import ConfigError, MultilaneError
 
 if TYPE_CHECKING:
@@ -35,11 +36,10 @@ if TYPE_CHECKING:
 Clusters = Mapping[str, Mapping[str, object]]
 Show = Callable[[list["GroupReport"], str], object]  # the reports, and the error of the last poll
 
-Config = Annotated[
+TopConfigFile = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="The multilane.yaml with the consumers.")
 ]
-Profile = Annotated[str | None, typer.Option(help="Active profile of --config.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", help="Name of a group; may be repeated.")]
+GroupsOption = Annotated[list[str] | None, typer.Option("--group", help="Name of a group; may be repeated.")]
 Every = Annotated[str, typer.Option(help="Polling interval, such as 1s.")]
 StalledAfter = Annotated[
     str, typer.Option(help="Report a partition as stalled if it has lag and settles nothing for this long.")
@@ -48,7 +48,9 @@ Control = Annotated[
     Path | None, typer.Option(help="Socket of `multilane run --control`: also show the app's own failure counts.")
 ]
 Once = Annotated[bool, typer.Option("--once", help="Poll twice, --every apart, print the result and exit.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format; json prints one object per line.")]
+LiveOutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Output format; json prints one object per line.")
+]
 
 
 def top(  # noqa: PLR0913 - each is an option of the command
@@ -56,9 +58,9 @@ def top(  # noqa: PLR0913 - each is an option of the command
         list[str] | None, typer.Argument(metavar="CONSUMER", help="Consumers of --config (default: all).")
     ] = None,
     *,
-    config: Config = None,
+    config: TopConfigFile = None,
     profile: Profile = None,
-    group: Groups = None,
+    group: GroupsOption = None,
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,
     every: Every = "1s",
@@ -66,7 +68,7 @@ def top(  # noqa: PLR0913 - each is an option of the command
     once: Once = False,
     control: Control = None,
     timeout: Timeout = 15.0,
-    output: OutputOption = Output.table,
+    output: LiveOutputOption = Output.table,
 ) -> None:
     """Show members, lag, rates, failures and stalls of running consumers, live, as the brokers see them."""
     from multilane.group.poller import GroupPoller  # commands import when they run

@@ -17,6 +17,7 @@ from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
 from multilane.cli.command_config import client_properties
 from multilane.cli.foreign_text import as_json
 from multilane.cli.option_values import Output
+from multilane.cli.shared_options import OutputOption
 
 if TYPE_CHECKING:
     from multilane.commit.trigger_positions import Position
@@ -24,14 +25,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, rename and forget the triggers of a consumer group.", no_args_is_help=True)
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group.id.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The trigger: the name of its consumer.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group.id.")]
+TriggerArgument = Annotated[str, typer.Argument(metavar="NAME", help="The trigger: the name of its consumer.")]
 
 
 @app.command("list")
 def list_(
-    group: Group,
+    group: GroupArgument,
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,
     timeout: Timeout = 15.0,
@@ -54,8 +54,8 @@ def list_(
 
 @app.command("rename")
 def rename(
-    group: Group,
-    old: Name,
+    group: GroupArgument,
+    old: TriggerArgument,
     new: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The new name.")],
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,
@@ -71,8 +71,8 @@ def rename(
 
 @app.command("forget")
 def forget(
-    group: Group,
-    name: Name,
+    group: GroupArgument,
+    name: TriggerArgument,
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,
     timeout: Timeout = 15.0,

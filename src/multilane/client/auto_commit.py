@@ -5,13 +5,12 @@ Thread: application; owned by the subscriber. Pure: `now` is a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from multilane.client.group.commit_queue import Offsets
     from multilane.types import OffsetAndMetadata, TopicPartition
-
-Offsets = Mapping["TopicPartition", "OffsetAndMetadata"]
 
 
 class AutoCommit:

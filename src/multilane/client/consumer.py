@@ -19,10 +19,10 @@ from uuid import UUID
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
 from multilane.client.arguments import partition_list, seconds, topic_list
 from multilane.client.blocks import Blocks
-from multilane.client.consumer_base import ConsumerBase, Offsets, warn_unless_closed
+from multilane.client.consumer_base import ConsumerBase, OffsetsLike, warn_unless_closed
 from multilane.client.consumer_state import ConsumerState
 from multilane.client.departures import LEAVE_SECONDS
-from multilane.client.fetch.offsets import Found
+from multilane.client.fetch.offsets import FoundOffsets
 from multilane.client.group.wanted_topics import ServerPattern, checked_topic
 from multilane.client.iteration import RecordStream
 from multilane.client.lookups import at_epochs, at_times, beginning, end, newest, only_offsets, with_epochs
@@ -186,19 +186,19 @@ class Consumer(ConsumerBase):
 
     def commit(
         self,
-        offsets: Offsets | None = None,
+        offsets: OffsetsLike | None = None,
         timeout: float | None = None,
     ) -> None:
         """Commit these offsets (default: the position of each partition); return when the group has stored them."""
         with self._state.used():
-            self._drive(self._subscriber.commit(offsets, timeout))
+            self._drive(self._subscriber.commits.commit(offsets, timeout))
 
     def committed(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets; None where it has committed none."""
         with self._state.used():
-            return self._drive(self._subscriber.committed(partitions, timeout))
+            return self._drive(self._subscriber.commits.committed(partitions, timeout))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class Consumer(ConsumerBase):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         with self._state.used() as state:
             future = state.find_offsets(wanted, self._deadline(timeout), by_epoch=by_epoch)
-            found: Found = self._wait(future, timeout)
+            found: FoundOffsets = self._wait(future, timeout)
             return dict(found)
 
     def _deadline(self, timeout: float | None) -> float:

@@ -15,14 +15,15 @@ from multilane.client.arguments import at_offset, at_time, by_partition, checked
 from multilane.client.consumer_state import ConsumerState
 from multilane.client.group.metadata import GroupMetadata
 from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames
+from multilane.client.offset_commits import CommitCallback
 from multilane.client.rebalance import RebalanceListener
-from multilane.client.subscriber import CommitCallback, Subscriber
+from multilane.client.subscriber import Subscriber
 from multilane.errors import GroupError, MultilaneError
 from multilane.types import OffsetAndMetadata, PartitionLike, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST
 
 # Mapping keys are invariant to mypy: a mapping with tuples is not one with partitions, though tuples are accepted.
-Offsets: TypeAlias = (
+OffsetsLike: TypeAlias = (
     Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | OffsetAndMetadata]
 )
 
@@ -93,13 +94,13 @@ class ConsumerBase:
 
     def commit_async(
         self,
-        offsets: Offsets | None = None,
+        offsets: OffsetsLike | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
         """Commit without waiting. A later poll() calls `callback(offsets, error)`. Without a callback, errors are
         logged."""
         with self._state.used():
-            self._subscriber.commit_async(offsets, checked_callback(callback))
+            self._subscriber.commits.commit_async(offsets, checked_callback(callback))
 
     @property
     def member_id(self) -> str | None:

@@ -35,12 +35,12 @@ from multilane.client.events import (
 )
 from multilane.client.fetch.backend import Backend
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
-from multilane.client.fetch.cursor import At, AtCommitted, Lookup, Start
-from multilane.client.fetch.offsets import Found
+from multilane.client.fetch.cursor import At, AtCommitted, Lookup, StartPosition
+from multilane.client.fetch.offsets import FoundOffsets
 from multilane.client.fetch.reset import ResetRule
 from multilane.client.group.group_client import GroupClient
 from multilane.client.group.membership import MemberStanding, Pulse, RebalanceStep
-from multilane.client.network import Attach, Detach, ForBackend, ForGroupClient
+from multilane.client.network_events import Attach, Detach, ForBackend, ForGroupClient
 from multilane.client.one_at_a_time import OneAtATime
 from multilane.client.partition_state import PartitionState
 from multilane.client.sharing import NetworkThreadLease
@@ -184,7 +184,7 @@ class ConsumerState:
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
-    def seek(self, partition: PartitionLike, start: Start) -> None:
+    def seek(self, partition: PartitionLike, start: StartPosition) -> None:
         partition = checked_partition(partition)
         state = self._state(partition)
         was_placed = state.start is not None
@@ -344,8 +344,8 @@ class ConsumerState:
 
     def find_offsets(
         self, wanted: Mapping[TopicPartition, int], deadline: float, *, by_epoch: bool = False
-    ) -> Future[Found]:
-        future: Future[Found] = Future()
+    ) -> Future[FoundOffsets]:
+        future: Future[FoundOffsets] = Future()
         checked = {checked_partition(p): int(t) for p, t in wanted.items()}
         if not checked:
             future.set_result({})

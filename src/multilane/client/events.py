@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from multilane.client.fetch.cursor import Start
+    from multilane.client.fetch.cursor import StartPosition
     from multilane.client.group.membership import RebalanceStep
     from multilane.client.group.wanted_topics import WantedTopics
     from multilane.errors import MultilaneError, RecordBatchError
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 class Assign:
     """The complete assignment: each partition's generation and start. Known generations continue."""
 
-    starts: Mapping[TopicPartition, tuple[int, Start]]
+    starts: Mapping[TopicPartition, tuple[int, StartPosition]]
 
 
 @dataclass(frozen=True, slots=True)
 class Seek:
     partition: TopicPartition
     generation: int
-    start: Start
+    start: StartPosition
 
 
 @dataclass(frozen=True, slots=True)

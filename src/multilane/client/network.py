@@ -11,39 +11,36 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from multilane.client.agenda import Agenda
+from multilane.client.attached_consumers import AttachedConsumers
 from multilane.client.calls import Call, CallManager
-from multilane.client.departures import Departures
-from multilane.client.events import (
-    ApplicationEvent,
-    CommitOffsets,
-    EventQueue,
-    FetchCommitted,
-    FindOffsets,
-    GroupEvent,
-    Leave,
-)
+from multilane.client.events import ApplicationEvent, EventQueue
 from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.decoder import DecoderPool, DecodeTask, FrameJob
-from multilane.client.fetch.fetching import FetchContext
+from multilane.client.fetch.fetch_requests import FetchContext
 from multilane.client.fetch.reader import FetchPolicy
 from multilane.client.fetch.shared import SharedFetching
-from multilane.client.futures import fulfil, refuse
-from multilane.client.group.coordinators import CoordinatorListeners, CoordinatorManager
-from multilane.client.group.group_client import GroupClient, GroupContext
+from multilane.client.futures import fulfil
+from multilane.client.group.group_client import GroupContext
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.delegate import ConnectionSetup, NetworkDelegate
 from multilane.client.net.login import Login
 from multilane.client.net.request_state import RequestBackoff
-from multilane.client.net.requests import NEVER, Poll, then
+from multilane.client.net.requests import NEVER, Poll, RequestManager, poll_all
 from multilane.client.net.resolver import Resolver
 from multilane.client.net.tls import tls_context
 from multilane.client.net.wakeup import Wakeup
+from multilane.client.network_events import (
+    Attach,
+    CrashThread,
+    Detach,
+    ForBackend,
+    ForGroupClient,
+    NetworkEvent,
+    refuse_event,
+)
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ClientClosed, ClientFailed, MultilaneError
 from multilane.logs import logger
@@ -60,46 +57,8 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-Polled = TypeVar("Polled", Backend, GroupClient)
-
 _numbers: Final = count(1)
 _JOIN_SECONDS: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Attach:
-    backend: Backend
-    group_client: GroupClient | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Detach:
-    backend: Backend
-    future: Future[None]
-    group_client: GroupClient | None = None
-    until: float = 0.0  # the deadline for leaving the group
-
-
-@dataclass(frozen=True, slots=True)
-class ForBackend:
-    backend: Backend
-    event: ApplicationEvent
-
-
-@dataclass(frozen=True, slots=True)
-class ForGroupClient:
-    group_client: GroupClient
-    event: GroupEvent
-
-
-@dataclass(frozen=True, slots=True)
-class CrashThread:
-    """A decoder failed unexpectedly."""
-
-    error: BaseException
-
-
-NetworkEvent = Attach | Detach | ForBackend | ForGroupClient | Call | CrashThread
 
 
 class NetworkThread:
@@ -127,16 +86,11 @@ class NetworkThread:
             ),
         )
         self._calls = CallManager(backoff, lambda: self._delegate.last_failure, self._metadata.request_update)
-        self._coordinators = CoordinatorManager(
-            backoff,
-            CoordinatorListeners(lambda: self._metadata.cluster, self._metadata.request_update, self._on_group_refused),
-        )
         self._fetching = SharedFetching(
-            self._metadata, FetchContext(self._decode, self._delegate.close_owner, observer)
+            self._metadata, FetchContext(self._decode, self._delegate.close_owner, observer, lambda: self.can_decode)
         )
-        self._backends: Agenda[Backend] = Agenda()
-        self._group_clients: Agenda[GroupClient] = Agenda()
-        self._departures = Departures(self._on_departed)
+        self._managers: tuple[RequestManager, ...] = (self._metadata, self._calls)
+        self._consumers = AttachedConsumers(self._metadata, backoff, self._delegate.add, self._delegate.memory)
         self.can_decode = False
         self._stopping = False
         self.failure: ClientFailed | None = None
@@ -163,15 +117,15 @@ class NetworkThread:
 
     def backend_context(self) -> BackendContext:
         return BackendContext(
-            self._metadata, self._fetching, self._post, self._clock.wall, self._observer, self._backends.touch
+            self._metadata, self._fetching, self._post, self._clock.wall, self._observer, self._consumers.backends.touch
         )
 
     def group_context(self) -> GroupContext:
         return GroupContext(
             self._metadata,
-            self._coordinators,
+            self._consumers.coordinators,
             self._delegate.close_owner,
-            self._group_clients.touch,
+            self._consumers.group_clients.touch,
             self._observer,
             lambda: self._delegate.last_failure,
         )
@@ -213,32 +167,10 @@ class NetworkThread:
         self._wakeup.awake()
 
     def _poll_managers(self, now: float) -> float:
-        wait = NEVER
-        for poll in (self._metadata.poll(now), self._calls.poll(now)):
-            wait = min(wait, self._enqueue(poll, now))
-        wait = min(wait, self._poll_due(self._backends, now))
-        wait = min(wait, self._enqueue(self._fetching.poll(now, can_decode=self.can_decode), now))
-        return min(wait, self._poll_group_clients(now))
-
-    def _poll_group_clients(self, now: float) -> float:
-        """Also poll for the coordinators that the group clients may just have requested."""
-        wait = self._poll_due(self._group_clients, now)
-        poll = self._coordinators.poll(now)
-        for request in poll.requests:
-            then(request, self._group_clients.touch_all)
-        return min(wait, self._enqueue(poll, now), self._departures.end(now))
-
-    def _poll_due(self, agenda: Agenda[Polled], now: float) -> float:
-        """Poll the items that are due: scheduled for now, or touched by an event or a response."""
-        for polled in agenda.due(now):
-            wait = NEVER
-            for poll in polled.poll(now):
-                for request in poll.requests:
-                    request.client_id = polled.client_id
-                    then(request, partial(agenda.touch, polled))
-                wait = min(wait, self._enqueue(poll, now))
-            agenda.schedule(polled, now + wait)
-        return agenda.wait(now)
+        wait = self._enqueue(poll_all(self._managers, now), now)
+        wait = min(wait, self._consumers.poll_backends(now))
+        wait = min(wait, self._enqueue(self._fetching.poll(now), now))
+        return min(wait, self._consumers.poll_group_clients(now))
 
     def _enqueue(self, poll: Poll, now: float) -> float:
         for request in poll.requests:
@@ -248,41 +180,17 @@ class NetworkThread:
     def _handle(self, event: NetworkEvent) -> None:
         match event:
             case Attach():
-                self._backends.add(event.backend)
-                self._resize_frame_pool()
-                if event.group_client is not None:
-                    self._group_clients.add(event.group_client)
-                    self._coordinators.hold(event.group_client.group)
+                self._consumers.attach(event)
             case Detach():
-                self._detach(event)
+                self._consumers.detach(event, self._clock.monotonic())
             case ForBackend():
-                event.backend.apply(event.event)
-                self._backends.touch(event.backend)
+                self._consumers.for_backend(event)
             case ForGroupClient():
-                event.group_client.apply(event.event, self._clock.monotonic())
-                self._group_clients.touch(event.group_client)
+                self._consumers.for_group_client(event, self._clock.monotonic())
             case Call():
                 self._calls.add(event)
             case CrashThread():
                 raise event.error
-
-    def _detach(self, event: Detach) -> None:
-        event.backend.close()
-        self._backends.remove(event.backend)
-        self._resize_frame_pool()
-        if event.group_client is None:
-            fulfil(event.future, None)
-        else:
-            self._departures.begin(event.group_client, event.until, event.future, self._clock.monotonic())
-            self._group_clients.touch(event.group_client)
-
-    def _on_departed(self, group_client: GroupClient) -> None:
-        self._group_clients.remove(group_client)
-        self._coordinators.release(group_client.group)
-
-    def _resize_frame_pool(self) -> None:
-        """The pool may keep as many idle bytes as a consumer may buffer."""
-        self._delegate.memory.keep_bytes = max((backend.buffer.limit for backend in self._backends), default=0)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -295,12 +203,7 @@ class NetworkThread:
 
     def _shut_down(self, reason: MultilaneError) -> None:
         self._delegate.abort(reason, self._clock.monotonic())
-        for backend in self._backends:
-            backend.fail(reason)
-            backend.close(reason)
-        for group_client in self._group_clients:
-            group_client.close(reason)
-        self._departures.abandon()
+        self._consumers.close(reason)
         self._calls.abandon(reason)
         self._refuse_events(reason)
         self._delegate.close()
@@ -312,50 +215,20 @@ class NetworkThread:
 
     def _refuse_events(self, reason: MultilaneError) -> None:
         for event in self._events.drain():
-            match event:
-                case Attach():
-                    event.backend.fail(reason)
-                case Detach():
-                    fulfil(event.future, None)
-                case Call():
-                    refuse(event.future, reason)
-                case ForBackend(event=FindOffsets() as find):
-                    refuse(find.future, reason)
-                case ForGroupClient(event=CommitOffsets() as commit):
-                    refuse(commit.future, reason)
-                case ForGroupClient(event=FetchCommitted() as fetch):
-                    refuse(fetch.future, reason)
-                case ForGroupClient(event=Leave() as leave):
-                    fulfil(leave.future, None)
-                case _:
-                    pass
+            refuse_event(event, reason)
 
     # --- callbacks of the managers -----------------------------------------------------------------------------------
 
     def _on_cluster(self, cluster: Cluster) -> None:
         now = self._clock.monotonic()
         self._delegate.on_nodes(dict(cluster.nodes), now)
-        for backend in self._backends:
-            backend.on_cluster(cluster)
-        self._backends.touch_all()
-        for group_client in self._group_clients:
-            group_client.on_cluster(cluster, now)
-        self._group_clients.touch_all()
+        self._consumers.on_cluster(cluster, now)
 
     def _on_topic_error(self, topic: str, error: BrokerError) -> None:
-        for backend in self._backends:
-            backend.topic_failed(topic, error)
-        for group_client in self._group_clients:
-            group_client.topic_failed(topic, error)
-
-    def _on_group_refused(self, group: str, error: MultilaneError) -> None:
-        for group_client in self._group_clients:
-            if group_client.group == group:
-                group_client.refused(error)
+        self._consumers.topic_failed(topic, error)
 
     def _on_metadata_failure(self, error: MultilaneError) -> None:
-        for backend in self._backends:
-            backend.refused(error)
+        self._consumers.refused(error)
 
     def _on_rebootstrap(self) -> None:
         log.warning("no broker of the cluster responds: reconnecting through bootstrap.servers")

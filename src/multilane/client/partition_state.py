@@ -13,7 +13,7 @@ from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from multilane.client.fetch.cursor import Start
+    from multilane.client.fetch.cursor import StartPosition
     from multilane.errors import MultilaneError
 
 
@@ -32,7 +32,7 @@ class PartitionState:
         "topic_id",
     )
 
-    def __init__(self, generation: int, start: Start | None) -> None:
+    def __init__(self, generation: int, start: StartPosition | None) -> None:
         self.generation = generation
         self.start = start
         self.position: Offset | None = start.offset if isinstance(start, At) else None

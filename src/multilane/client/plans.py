@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
+
+from multilane.errors import MultilaneError
 
 R = TypeVar("R")
 
@@ -29,3 +32,11 @@ class Wait:
 
 
 Plan: TypeAlias = Generator[Wait | Awaitable[Any], Any, R]
+
+
+def wait_quietly(future: Future[None], deadline: float) -> Plan[None]:
+    """Wait and ignore errors: the caller that owns the future gets them."""
+    try:
+        yield Wait(future, deadline, with_grace=False)
+    except (MultilaneError, FutureTimeout):
+        return

@@ -1,28 +1,24 @@
-"""The application side of a consumer's group: subscriptions, rebalance steps, commits.
+"""The application side of a consumer's group: subscriptions and rebalance steps.
 
 Thread: application (the thread or task that uses the consumer, one at a time).
 
-Owns the rebalance listener and the auto-commits. Records of a poll count as processed when the application polls again,
-releases their partition or closes, never before. Reads positions from `ConsumerState`. Never waits itself (see
-`plans`).
+Owns the rebalance listener, and decides when `OffsetCommits` commits by itself. Records of a poll count as processed
+when the application polls again, releases their partition or closes, never before. Reads positions from
+`ConsumerState`. Never waits itself (see `plans`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from multilane.client.arguments import checked_commit, checked_partitions, seconds
-from multilane.client.auto_commit import AutoCommit
 from multilane.client.blocks import Blocks
 from multilane.client.events import (
     CommitAnswered,
     CommitOffsets,
-    FetchCommitted,
     GroupEvent,
     GroupLeft,
     Leave,
@@ -34,23 +30,19 @@ from multilane.client.events import (
 )
 from multilane.client.group.membership import Change, Identity, RebalanceStep
 from multilane.client.group.wanted_topics import NOTHING, WantedTopics, wanted_from
+from multilane.client.offset_commits import OffsetCommits
 from multilane.client.pace import PollPace
-from multilane.client.plans import Plan, Wait
+from multilane.client.plans import Plan, wait_quietly
 from multilane.client.rebalance import RebalanceListener, checked_listener
 from multilane.config.tuning import of_handling, of_settings
-from multilane.errors import CommitRefused, ConcurrentUse, GroupError, MultilaneError, WrongSubscription
+from multilane.errors import CommitRefused, ConcurrentUse, WrongSubscription
 from multilane.logs import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from multilane.client.consumer_state import ConsumerState
-    from multilane.types import OffsetAndMetadata, TopicPartition
+    from multilane.types import TopicPartition
 
 log = logger(__name__)
-
-Offsets = Mapping["TopicPartition", "OffsetAndMetadata"]
-CommitCallback = Callable[[Offsets, BaseException | None], object]
 
 
 class Subscriber:
@@ -64,10 +56,9 @@ class Subscriber:
         self._listener = RebalanceListener()
         self._subscription: WantedTopics | None = None
         self._calling_back = False
-        self._auto = AutoCommit(self._config.auto_commit_interval, now())
-        self._unanswered: dict[Future[None], tuple[Offsets, CommitCallback | None]] = {}
+        self.commits = OffsetCommits(state, now, lambda: self._subscription is not None, self._call)
+        self._auto = self.commits.auto
         self._leaves = 0  # Leave events that the network thread has not confirmed yet
-        self._closes_at = inf  # bounds a listener's commits during close()
         self._committing_step: RebalanceStep | None = None
         self._slowest = 0.0  # the longest absence that was logged
         for advice in of_settings(self._config) if self._config.group_id is not None else ():
@@ -111,7 +102,7 @@ class Subscriber:
     def unsubscribe(self) -> Plan[None]:
         """Release all partitions and leave the group, without waiting for its response."""
         if self._subscription is None:
-            self._auto_commit_in_background()
+            self.commits.auto_commit_in_background()
             self._remove_partitions(self._state.assignment)
             return
         try:
@@ -123,7 +114,7 @@ class Subscriber:
         """Auto-commit the positions of the current partitions before a manual assignment."""
         if self._subscription is not None:
             raise WrongSubscription("this consumer has a subscription: call unsubscribe() before assign()")
-        self._auto_commit_in_background()
+        self.commits.auto_commit_in_background()
 
     def enforce_rebalance(self, reason: str) -> None:
         if self._subscription is None:
@@ -142,7 +133,7 @@ class Subscriber:
             self._check_absence(absence)
         self._state.begin_poll()
         if self._auto.is_due(now):
-            self._auto_commit_in_background()
+            self.commits.auto_commit_in_background()
 
     def enter_record(self) -> float:
         """A loop takes its next record: the one before is processed, and the application is alive. Returns the time."""
@@ -150,7 +141,7 @@ class Subscriber:
         if self._pulse.beat(now, is_polling=False) > self._config.max_poll_interval:
             self._send(PollResumed())  # the poll that follows measures no absence
         if self._auto.is_due(now):
-            self._auto_commit_in_background()
+            self.commits.auto_commit_in_background()
         self._state.polls += 1
         return now
 
@@ -178,7 +169,7 @@ class Subscriber:
 
     def handle(self, event: RebalanceStep | CommitAnswered | RevocationCommitted | GroupLeft) -> Plan[None]:
         if isinstance(event, CommitAnswered):
-            yield from self._commit_answered(event.future)
+            yield from self.commits.answered(event.future)
         elif isinstance(event, RevocationCommitted):
             yield from self._continue_step(event)
         elif isinstance(event, GroupLeft):
@@ -195,7 +186,7 @@ class Subscriber:
         """Auto-commit revoked partitions before the listener is called. Nothing waits for the commit: records of the
         remaining partitions are handed out meanwhile."""
         consumed = self._state.consumed(step.partitions)
-        if not consumed or not self._auto_commits:
+        if not consumed or not self.commits.is_automatic:
             return False
         self._state.withhold(step.partitions)
         self._committing_step = step
@@ -221,7 +212,7 @@ class Subscriber:
                     yield from self._call(self._listener.on_assigned, step.partitions)
                 case Change.REVOKED:
                     yield from self._revoke(step.partitions)
-                    yield from self._await_answers(self._commit_deadline(step))
+                    yield from self.commits.await_answers(self._commit_deadline(step))
                 case Change.LOST:
                     yield from self._lose(step.partitions)
         finally:  # whatever the application's code raises, the group must not wait for this member
@@ -260,107 +251,34 @@ class Subscriber:
             self._calling_back = calling_back
             self._pulse.beat(self._now(), is_polling=is_polling)
 
-    # --- commits -----------------------------------------------------------------------------------------------------
-
-    def commit(self, offsets: Mapping[Any, Any] | None, timeout: float | None) -> Plan[None]:
-        wanted = self._to_commit(offsets)
-        if wanted:
-            deadline = min(self._closes_at, self._now() + (self._timeout if timeout is None else seconds(timeout)))
-            future: Future[None] = Future()
-            self._send(CommitOffsets(wanted, deadline, future))
-            yield Wait(future, deadline, is_interruptible=True)
-
-    def commit_async(self, offsets: Mapping[Any, Any] | None, callback: CommitCallback | None) -> None:
-        self._commit_in_background(self._to_commit(offsets), callback)
-
-    def _commit_in_background(self, wanted: Offsets, callback: CommitCallback | None) -> None:
-        if not wanted:
-            return
-        future: Future[None] = Future()
-        self._unanswered[future] = wanted, callback
-        future.add_done_callback(lambda f: self._state.background.put(CommitAnswered(f)))
-        self._send(CommitOffsets(wanted, None, future))
-
-    def _commit_answered(self, future: Future[None]) -> Plan[None]:
-        offsets, callback = self._unanswered.pop(future, ({}, None))
-        error = future.exception()
-        if callback is not None:
-            yield from self._call(callback, offsets, error)
-        elif error is not None and offsets:
-            self._auto.failed()
-            log.warning("commit failed: %s", error)
-
-    def committed(
-        self, partitions: Iterable[Any], timeout: float | None
-    ) -> Plan[dict[TopicPartition, OffsetAndMetadata | None]]:
-        self._needs_group("committed()")
-        deadline = self._now() + (self._timeout if timeout is None else seconds(timeout))
-        future: Future[Mapping[TopicPartition, OffsetAndMetadata | None]] = Future()
-        self._send(FetchCommitted(checked_partitions(partitions), deadline, future))
-        found = yield Wait(future, deadline, is_interruptible=True)
-        return dict(found)
-
-    def _to_commit(self, offsets: Mapping[Any, Any] | None) -> Offsets:
-        self._needs_group("commit()")
-        if offsets is None:
-            return self._state.consumed(self._state.assignment)
-        wanted = checked_commit(offsets)
-        self._auto.forget(wanted)
-        unassigned = sorted(wanted.keys() - self._state.assignment) if self._subscription is not None else []
-        if unassigned:
-            raise CommitRefused(f"{unassigned[0]} is not assigned to this consumer: commit only assigned partitions")
-        return wanted
-
-    def _needs_group(self, what: str) -> None:
-        if self._config.group_id is None:
-            raise GroupError(f"{what} needs a group: set group.id")
-
-    def _auto_commit_in_background(self) -> None:
-        if self._auto_commits:
-            self._commit_in_background(self._auto.changed(self._state.consumed(self._state.assignment)), None)
-
-    @property
-    def _auto_commits(self) -> bool:
-        return self._config.enable_auto_commit and self._config.group_id is not None
-
-    def _auto_commit_and_wait(self, consumed: Offsets, until: float) -> Plan[None]:
-        if not consumed or not self._auto_commits:
-            return
-        future: Future[None] = Future()
-        self._send(CommitOffsets(consumed, until, future))
-        try:
-            yield Wait(future, until)
-        except (MultilaneError, FutureTimeout) as error:
-            log.warning("could not commit the offsets of %d partitions: %s", len(consumed), error)
-
     # --- leaving -----------------------------------------------------------------------------------------------------
 
     @property
     def is_closing(self) -> bool:
-        return self._closes_at != inf
+        return self.commits.closes_at != inf
 
     def close(self, deadline: float, *, keep_last: bool) -> Plan[None]:
         """Commit, call the listener and leave the group. With `keep_last` the rows of the last poll are not committed:
         the application failed before it had processed them."""
         if self._config.group_id is None:
             return
-        self._closes_at = deadline
+        self.commits.closes_at = deadline
         try:
             yield from self._end_membership(deadline, keep_last=keep_last)
         finally:
             left = self._leave()
-        yield from self._wait_quietly(left, deadline)
+        yield from wait_quietly(left, deadline)
 
     def _end_membership(self, deadline: float, *, keep_last: bool = False) -> Plan[None]:
         self._committing_step = None
         assignment = self._state.assignment
         consumed = self._state.consumed_before_last_poll(assignment) if keep_last else self._state.consumed(assignment)
-        yield from self._auto_commit_and_wait(consumed, deadline)
+        yield from self.commits.auto_commit_and_wait(consumed, deadline)
         subscribed, self._subscription = self._subscription is not None, None
         try:
             if subscribed and assignment:
                 yield from self._revoke(assignment)
-            yield from self._await_answers(deadline)
+            yield from self.commits.await_answers(deadline)
         finally:
             self._remove_partitions(assignment)
             self._state.forget_steps()
@@ -374,20 +292,6 @@ class Subscriber:
         self._leaves += 1
         self._send(Leave(left))
         return left
-
-    def _await_answers(self, deadline: float) -> Plan[None]:
-        """Wait for asynchronous commits, which would be dropped with their partitions."""
-        for future in list(self._unanswered):
-            yield from self._wait_quietly(future, deadline)
-            if future.done():
-                yield from self._commit_answered(future)
-
-    def _wait_quietly(self, future: Future[None], deadline: float) -> Plan[None]:
-        """Wait and ignore errors: the caller that owns the future gets them."""
-        try:
-            yield Wait(future, deadline, with_grace=False)
-        except (MultilaneError, FutureTimeout):
-            return
 
     def raise_refusal(self) -> None:
         """If the group refused this member, raise the refusal at every poll that would return nothing."""

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.commit.completion_map import MOST_RUNS
-from multilane.commit.open_offsets import Offsets, OpenArray, OpenDict, OpenOffsets
+from multilane.commit.open_offsets import OffsetSeries, OpenArray, OpenDict, OpenOffsets
 from multilane.commit.runs import Run
 from multilane.commit.trigger_positions import Position
 from multilane.types import NO_EPOCH
@@ -103,7 +103,7 @@ class Ledger:
         """Drop the runs that were settled before: they belong to a log that no longer exists."""
         self._done = ()
 
-    def hand_out(self, offsets: Offsets) -> None:
+    def hand_out(self, offsets: OffsetSeries) -> None:
         """These offsets, in rising order, must be settled from now on."""
         self._open.extend(offsets)
         self.handed_out += len(offsets)

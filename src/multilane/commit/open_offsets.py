@@ -19,7 +19,7 @@ import numpy.typing as npt
 from multilane.wire.records.keyed_storage import Flagged, Packed
 from multilane.wire.records.loading import kernels
 
-Offsets = Sequence[int] | npt.NDArray[np.int64] | Packed
+OffsetSeries = Sequence[int] | npt.NDArray[np.int64] | Packed
 
 
 class OpenOffsets(Protocol):
@@ -27,10 +27,10 @@ class OpenOffsets(Protocol):
     def settle(self) -> Callable[[int], None]: ...
     def __len__(self) -> int: ...
     def __contains__(self, offset: int) -> bool: ...
-    def extend(self, offsets: Offsets) -> None:
+    def extend(self, offsets: OffsetSeries) -> None:
         """Add offsets, all of them above the previous ones."""
 
-    def settle_all(self, offsets: Offsets) -> None: ...
+    def settle_all(self, offsets: OffsetSeries) -> None: ...
     def first(self) -> int | None: ...
     def column(self) -> npt.NDArray[np.int64]: ...
 
@@ -48,10 +48,10 @@ class OpenDict:
     def __contains__(self, offset: int) -> bool:
         return offset in self._open
 
-    def extend(self, offsets: Offsets) -> None:
+    def extend(self, offsets: OffsetSeries) -> None:
         self._open.update(dict.fromkeys(_listed(offsets)))
 
-    def settle_all(self, offsets: Offsets) -> None:
+    def settle_all(self, offsets: OffsetSeries) -> None:
         deque(map(self.settle, _listed(offsets)), maxlen=0)
 
     def first(self) -> int | None:
@@ -61,7 +61,7 @@ class OpenDict:
         return np.fromiter(self._open, np.int64, len(self._open))
 
 
-def _listed(offsets: Offsets) -> Iterable[int]:
+def _listed(offsets: OffsetSeries) -> Iterable[int]:
     if isinstance(offsets, Packed):
         offsets = offsets.column()
     return offsets.tolist() if isinstance(offsets, np.ndarray) else offsets
@@ -83,7 +83,7 @@ class OpenArray:
     def __contains__(self, offset: int) -> bool:
         return offset in self.column()
 
-    def extend(self, offsets: Offsets) -> None:
+    def extend(self, offsets: OffsetSeries) -> None:
         many = len(offsets)
         if self._last + many > len(self._flagged.values):
             self._make_room(many)
@@ -111,7 +111,7 @@ class OpenArray:
     def settle(self, offset: int) -> None:
         self.settle_all((offset,))
 
-    def settle_all(self, offsets: Offsets) -> None:
+    def settle_all(self, offsets: OffsetSeries) -> None:
         wanted = offsets
         if not isinstance(wanted, Packed):
             wanted = Packed(np.asarray(wanted, np.int64).tobytes(), len(wanted))

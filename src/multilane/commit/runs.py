@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from multilane.commit.sections import number, numbers
 
 Run = tuple[int, int]  # first and last settled offset
+SettledOffsets = tuple[int, tuple[Run, ...]]  # everything below the offset, and these runs beyond it
 
 
 def written(frontier: int, runs: Sequence[Run], most: int) -> bytes:

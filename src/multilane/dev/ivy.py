@@ -37,7 +37,7 @@ _MODULES: Final = f"""\
 </ivy-module>
 """
 
-Step = Callable[[], None]
+ProgressStep = Callable[[], None]
 
 
 def ivy_jar() -> Path:
@@ -51,7 +51,7 @@ def ivy_jar() -> Path:
     return found[-1]
 
 
-def retrieve(java: Java, target: Path, work: Path, step: Step) -> None:
+def retrieve(java: Java, target: Path, work: Path, step: ProgressStep) -> None:
     """Writes the jars to `target` and Ivy's own files to `work`. Calls `step` for each module found or fetched."""
     modules = work / "ivy.xml"
     modules.write_text(_MODULES)
@@ -63,7 +63,7 @@ def retrieve(java: Java, target: Path, work: Path, step: Step) -> None:
     _run(command, step)
 
 
-def _run(command: list[str], step: Step) -> None:
+def _run(command: list[str], step: ProgressStep) -> None:
     output: list[str] = []
     with subprocess.Popen(  # noqa: S603
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True

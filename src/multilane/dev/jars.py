@@ -31,7 +31,7 @@ CHECKPOINT: Final = "bootstrap.checkpoint"
 _REPAIR: Final = "run `multilane dev fetch-jars` to fetch it again"
 
 # Opens a display for so many steps; the function it yields is called after each.
-Progress = Callable[[int], AbstractContextManager[ivy.Step]]
+DownloadProgress = Callable[[int], AbstractContextManager[ivy.ProgressStep]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Installation:
         return self.directory / CHECKPOINT
 
 
-def silent(total: int) -> AbstractContextManager[ivy.Step]:
+def silent(total: int) -> AbstractContextManager[ivy.ProgressStep]:
     del total
     return nullcontext(lambda: None)
 
@@ -65,7 +65,7 @@ def pinned() -> dict[str, str]:
     return _parse_sums(text)
 
 
-def installed(java: Java, directory: Path | None = None, progress: Progress = silent) -> Installation:
+def installed(java: Java, directory: Path | None = None, progress: DownloadProgress = silent) -> Installation:
     """The installation, fetched if there is none; raises DamagedJars if it was changed."""
     directory = cache_directory() if directory is None else directory
     if not directory.exists():
@@ -77,7 +77,7 @@ def installed(java: Java, directory: Path | None = None, progress: Progress = si
     return Installation(directory)
 
 
-def fetch(java: Java, directory: Path | None = None, progress: Progress = silent) -> Installation:
+def fetch(java: Java, directory: Path | None = None, progress: DownloadProgress = silent) -> Installation:
     """Like `installed`, but replaces a damaged installation."""
     directory = cache_directory() if directory is None else directory
     try:
@@ -108,7 +108,7 @@ def verify(directory: Path) -> None:
             raise DamagedJars(f"{directory / name} was changed since it was fetched: {_REPAIR}")
 
 
-def _install(java: Java, directory: Path, progress: Progress) -> None:
+def _install(java: Java, directory: Path, progress: DownloadProgress) -> None:
     """Builds the installation in a temporary directory and renames it, so that it is complete or does not exist."""
     expected = pinned()
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory.parent) as temporary:

@@ -68,7 +68,7 @@ class KafkaCluster:
     java_options: Sequence[str] = QUICK_START
     data_dir: Path | None = None
     port: int | None = None
-    progress: jars.Progress = field(default=jars.silent, repr=False)
+    progress: jars.DownloadProgress = field(default=jars.silent, repr=False)
     clock: Clock = field(default_factory=SystemClock, repr=False)
 
     def __post_init__(self) -> None:

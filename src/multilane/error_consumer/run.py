@@ -23,7 +23,7 @@ from multilane.error_consumer.share import ErrorSteps, PartitionShare, RunCounts
 from multilane.errors import MultilaneError, WakeupError
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
-from multilane.outcome.error_policy import ErrorRules, Run
+from multilane.outcome.error_policy import ErrorRules, RedriveRun
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.redrive import ReplayMarks
 from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
@@ -55,7 +55,7 @@ class ErrorRun(RebalanceListener):
         self._rules = rules
         self._steps = steps
         self._clock = clock
-        self._run = Run(rules, clock.monotonic())
+        self._run = RedriveRun(rules, clock.monotonic())
         self._counts = RunCounts()
         self._shares: dict[TopicPartition, PartitionShare] = {}
         self._stopping = asyncio.Event()

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-Handler = Callable[["Record"], Any]
-LastStepFunction = Callable[["Record", str], Any]
+RecordHandler = Callable[["Record"], Any]
+SharedLastStep = Callable[["Record", str], Any]
 OnKept = Callable[["Record", str], object]
 
 _MAX_COPIES: Final = 500  # in flight
@@ -67,8 +67,8 @@ class ErrorSteps:
     """
 
     publisher: ErrorPublisher
-    handlers: Mapping[RetryFlow, Handler] = field(default_factory=dict)
-    last_steps: Mapping[str, LastStepFunction] = field(default_factory=dict)  # by error topic
+    handlers: Mapping[RetryFlow, RecordHandler] = field(default_factory=dict)
+    last_steps: Mapping[str, SharedLastStep] = field(default_factory=dict)  # by error topic
     max_processing_time: float = 1.0
     on_kept: OnKept | None = None
     observer: Observer = NO_OBSERVER

@@ -26,7 +26,7 @@ from multilane.types import TopicPartition
 _UNKNOWN_TOPIC: Final = 3
 _NO_SUCH_GROUP: Final = 69
 
-Known = tuple[GroupDescription | None, Mapping[TopicPartition, CommittedOffset]]
+KnownGroup = tuple[GroupDescription | None, Mapping[TopicPartition, CommittedOffset]]
 
 
 class GroupPoller:
@@ -97,7 +97,7 @@ class GroupPoller:
         }
 
 
-def _known(admin: Admin, group: str) -> Known:
+def _known(admin: Admin, group: str) -> KnownGroup:
     """The coordinator's description of the group (None if there is no such group), and its commits."""
     try:
         description = admin.describe_groups([group])[group]
@@ -133,7 +133,7 @@ def _described(admin: Admin, names: Collection[str]) -> dict[str, TopicDescripti
 def _snapshot(
     subject: Subject,
     at: float,
-    known: Known,
+    known: KnownGroup,
     topics: Iterable[tuple[str, TopicDescription | None]],
     bounds: Mapping[TopicPartition, tuple[int, int]],
 ) -> GroupSnapshot:

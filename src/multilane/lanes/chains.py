@@ -19,11 +19,11 @@ from itertools import count, takewhile
 from typing import ClassVar, Final, Self
 
 from multilane.lanes.intake import Piece
+from multilane.lanes.ordering import OrderOf
 from multilane.outcome.in_place import rests_until, stay_of
 from multilane.wire.records.record import Record
 
 Chain = list[Record | None]
-OrderOf = Callable[[Record], Hashable | None]
 DueAt = Callable[[Record], float]
 
 _IN_FLIGHT: Final = (None,)

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Call = tuple["Future[Any]", Callable[[], Any]]
+QueuedCall = tuple["Future[Any]", Callable[[], Any]]
 
 
 class DaemonThreads(ThreadPoolExecutor):
@@ -27,7 +27,7 @@ class DaemonThreads(ThreadPoolExecutor):
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__(most or min(32, (os.cpu_count() or 1) + 4))
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[QueuedCall | None] = SimpleQueue()
         self._free = threading.Semaphore(0)
         self._numbers = count()
         self._alive = 0

@@ -25,7 +25,7 @@ from multilane.lanes.work_rules import (
     is_behind,
 )
 from multilane.listeners.interceptors import InterceptorChain
-from multilane.listeners.listener import Failures
+from multilane.listeners.listener import CallErrors
 from multilane.outcome.parking import Parking
 from multilane.wire.records.keyed_rows import TakenRows, offsets_of
 from multilane.wire.records.record import Record
@@ -108,7 +108,7 @@ class Settling:
 
     # --- failed ------------------------------------------------------------------------------------------------------
 
-    async def fail_all(self, failed: Sequence[Record], failures: Failures, pending: Pending | None) -> list[Record]:
+    async def fail_all(self, failed: Sequence[Record], failures: CallErrors, pending: Pending | None) -> list[Record]:
         """Returns the records that are retried in place."""
         if pending is not None and self.acknowledging is not None:
             undecided = self.acknowledging.fail(pending, failed)
@@ -142,7 +142,7 @@ class Settling:
 
     # --- a batch, some of which may have failed ----------------------------------------------------------------------
 
-    async def batch(self, records: Sequence[Record], failures: Failures, pending: Pending | None) -> list[Record]:
+    async def batch(self, records: Sequence[Record], failures: CallErrors, pending: Pending | None) -> list[Record]:
         """Returns the records that are retried in place."""
         if failures and self._parking is not None:
             return await self._batch_in_order(records, failures)
@@ -152,7 +152,7 @@ class Settling:
             self.done([record for record in records if record not in failures] if failures else records)
         return await self.fail_all([r for r in records if r in failures], failures, pending) if failures else []
 
-    async def _batch_in_order(self, records: Sequence[Record], failures: Failures) -> list[Record]:
+    async def _batch_in_order(self, records: Sequence[Record], failures: CallErrors) -> list[Record]:
         """With order across retries: what succeeded behind a failed record of its key is handled again after it."""
         self._gate.note_echoes(echoes(failures))
         again: list[Record] = []
@@ -170,7 +170,7 @@ class Settling:
                 self.done((record,))
         return again
 
-    async def _batch_around_failures(self, records: Sequence[Record], failures: Failures) -> list[Record]:
+    async def _batch_around_failures(self, records: Sequence[Record], failures: CallErrors) -> list[Record]:
         """Failed records may stay in place: what succeeded behind one of its key is handled again after it."""
         order_of = self._order_of
         keys = set(map(order_of, failures)) - {None}

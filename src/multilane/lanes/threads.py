@@ -22,8 +22,8 @@ from typing import Any
 
 from multilane.outcome.raised import as_failure, failure_on_thread
 
-Call = tuple["asyncio.Future[Any]", Callable[[], Any]]
-Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+LoopCall = tuple["asyncio.Future[Any]", Callable[[], Any]]
+CallAnswer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class NotBegun(BaseException):
@@ -47,8 +47,8 @@ class Threads:
         self._limit = limit
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
-        self._answers: deque[Answer] = deque()
+        self._calls: SimpleQueue[LoopCall | None] = SimpleQueue()
+        self._answers: deque[CallAnswer] = deque()
         self._is_woken = False
         self._numbers = count()
         self._alive = 0  # without those that are asked to end

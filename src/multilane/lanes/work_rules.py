@@ -15,7 +15,7 @@ from multilane.lanes.gate import NO_GATE, OutageGuard
 from multilane.lanes.ordering import OrderOf, by_key
 from multilane.lanes.slow_calls import SlowCalls
 from multilane.lanes.watch import Watch
-from multilane.listeners.listener import Failures
+from multilane.listeners.listener import CallErrors
 from multilane.outcome.parking import Parking
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
@@ -57,7 +57,7 @@ class WorkRules:
     order_of: OrderOf = field(default_factory=by_key)  # decides which records wait behind one that stays in place
 
 
-def echoes(failures: Failures) -> Iterator[Record]:
+def echoes(failures: CallErrors) -> Iterator[Record]:
     """Records that failed with the same error object as others: a function that raises fails its whole window."""
     seen: Counter[int] = Counter()
     for record, error in failures.items():

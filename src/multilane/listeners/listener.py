@@ -30,7 +30,7 @@ from multilane.wire.records.record import Record
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Failures = dict[Record, BaseException]
+CallErrors = dict[Record, BaseException]
 
 
 class Runner(Protocol):
@@ -163,12 +163,12 @@ class Listener:
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
-    async def call_many(self, records: Sequence[Record], acknowledgement: Acknowledgement | None = None) -> Failures:
+    async def call_many(self, records: Sequence[Record], acknowledgement: Acknowledgement | None = None) -> CallErrors:
         """The records that failed, with their errors. The caller empties the dict when it is done with it."""
         if self._plain_parameter is not None:
             name, make = self._plain_parameter
             return self._failures(records, await self._function(**{name: make(records)}))
-        failures: Failures = {}
+        failures: CallErrors = {}
         visits = self._enter_all(records, failures)
         arguments = self._many_arguments(records, failures, visits, acknowledgement)
         handled = [record for record in records if record not in failures] if failures else records
@@ -196,7 +196,7 @@ class Listener:
         [(name, wanted)] = self._signature.parameters
         return (name, makes[wanted]) if wanted in makes else None
 
-    def _enter_all(self, records: Sequence[Record], failures: Failures) -> dict[Record, Visit]:
+    def _enter_all(self, records: Sequence[Record], failures: CallErrors) -> dict[Record, Visit]:
         visits: dict[Record, Visit] = {}
         if self._wants_context:
             for record in records:
@@ -209,7 +209,7 @@ class Listener:
     def _many_arguments(
         self,
         records: Sequence[Record],
-        failures: Failures,
+        failures: CallErrors,
         visits: Mapping[Record, Visit],
         acknowledgement: Acknowledgement | None,
     ) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class Listener:
             given[Wants.COLUMNS] = _columns(handled)
         return {name: given.get(wanted) for name, wanted in self._signature.parameters}
 
-    def _decoded(self, records: Sequence[Record], failures: Failures) -> list[Any]:
+    def _decoded(self, records: Sequence[Record], failures: CallErrors) -> list[Any]:
         assert self._decode is not None  # noqa: S101
         payloads = []
         for record in records:
@@ -237,13 +237,13 @@ class Listener:
                 failures[record] = error
         return payloads
 
-    def _failures(self, records: Sequence[Record], returned: Any) -> Failures:
+    def _failures(self, records: Sequence[Record], returned: Any) -> CallErrors:
         """The failures that a batch function returned: records, or their indexes in the batch, with their errors."""
         if not returned:
             return {}
         if not isinstance(returned, Mapping):
             raise WrongFailures(f"{self} returned {type(returned).__name__}: return a dict of the failures, or None")
-        failures: Failures = {}
+        failures: CallErrors = {}
         known = set(records)
         for which, error in returned.items():
             is_index = isinstance(which, int) and 0 <= which < len(records)

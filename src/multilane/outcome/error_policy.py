@@ -210,7 +210,7 @@ class PartitionRun:
 
 
 @dataclass(slots=True)
-class Run:
+class RedriveRun:
     """A run of the error consumer in one member: which of its partitions are finished, and so whether it is over.
 
     A partition that is assigned later, because another member left, starts its own idle time.

@@ -25,7 +25,7 @@ _WORDS: Final[Mapping[int, str]] = {-2: EARLIEST, -1: LATEST}
 _ID: Final = "id"
 _EPOCHS: Final = "epochs"
 
-Offsets = dict[TopicPartition, int]
+TopicOffsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)

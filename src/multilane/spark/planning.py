@@ -25,8 +25,8 @@ from multilane.spark.offset_spec import (
     AtTime,
     Exact,
     Named,
-    Offsets,
     OffsetSpec,
+    TopicOffsets,
     Tree,
     epochs_in,
     from_json,
@@ -102,7 +102,7 @@ class Planner:
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
-    def resolve(self, option: str, spec: OffsetSpec, partitions: Collection[TopicPartition]) -> Offsets:
+    def resolve(self, option: str, spec: OffsetSpec, partitions: Collection[TopicPartition]) -> TopicOffsets:
         match spec:
             case Named():
                 return self._named(spec.word, partitions)
@@ -111,7 +111,7 @@ class Planner:
             case Exact():
                 return self._exact(option, spec, partitions)
 
-    def _named(self, word: str, partitions: Collection[TopicPartition]) -> Offsets:
+    def _named(self, word: str, partitions: Collection[TopicPartition]) -> TopicOffsets:
         if word == EARLIEST:
             return dict(self._consumer.beginning_offsets(partitions))
         if word == LATEST:
@@ -130,9 +130,9 @@ class Planner:
                 found[partition] = ends[partition].offset
         return found | self._named(EARLIEST, missing) if missing else found
 
-    def _exact(self, option: str, spec: Exact, partitions: Collection[TopicPartition]) -> Offsets:
+    def _exact(self, option: str, spec: Exact, partitions: Collection[TopicPartition]) -> TopicOffsets:
         _check_named(option, spec.offsets, partitions)
-        found: Offsets = {p: offset for p, offset in spec.offsets.items() if isinstance(offset, int)}
+        found: TopicOffsets = {p: offset for p, offset in spec.offsets.items() if isinstance(offset, int)}
         for word in {offset for offset in spec.offsets.values() if isinstance(offset, str)}:
             found |= self._named(word, [p for p, offset in spec.offsets.items() if offset == word])
         ends = self._named(LATEST, partitions)
@@ -142,7 +142,7 @@ class Planner:
                 found[partition] = ends[partition]
         return found
 
-    def _at_time(self, option: str, spec: AtTime, partitions: Collection[TopicPartition]) -> Offsets:
+    def _at_time(self, option: str, spec: AtTime, partitions: Collection[TopicPartition]) -> TopicOffsets:
         if isinstance(spec.times, int):
             times = dict.fromkeys(partitions, spec.times)
         else:
@@ -160,7 +160,7 @@ class Planner:
 
     def _move_back(
         self,
-        positions: Offsets,
+        positions: TopicOffsets,
         known: Mapping[TopicPartition, OffsetAndEpoch],
         ends: Mapping[TopicPartition, OffsetAndEpoch],
     ) -> bool:
@@ -190,12 +190,12 @@ class StreamPlanner(Planner):
         self._clock = clock or SystemClock()
         self._known: list[TopicPartition] = []
         self._refresh_at = 0.0
-        self._target: Offsets | None = None  # the end of an available-now run
+        self._target: TopicOffsets | None = None  # the end of an available-now run
         self._group: Consumer | None = None
-        self._committed: Offsets = {}
-        self._newest: Offsets = {}
+        self._committed: TopicOffsets = {}
+        self._newest: TopicOffsets = {}
         self._ends: dict[TopicPartition, OffsetAndEpoch] = {}
-        self._begins: Offsets = {}  # of the last planned batch
+        self._begins: TopicOffsets = {}  # of the last planned batch
         self._recalled: dict[TopicPartition, OffsetAndEpoch] = {}  # from the last checkpoint
         self._last_batch = float("-inf")
         self._ids: dict[str, str] = {}  # of topics; empty if a topic has none
@@ -206,17 +206,17 @@ class StreamPlanner(Planner):
             self._group.close(0)
 
     @property
-    def newest(self) -> Offsets:
+    def newest(self) -> TopicOffsets:
         """The ends of the logs at the last query of the brokers."""
         return dict(self._newest)
 
-    def begin(self) -> Offsets:
+    def begin(self) -> TopicOffsets:
         return self.resolve("startingOffsets", self._options.starting, self.partitions())
 
     def fix_target(self) -> None:
         self._target = self._named(LATEST, self.partitions())
 
-    def latest(self, starts: Offsets, limit: int | None) -> Offsets:
+    def latest(self, starts: TopicOffsets, limit: int | None) -> TopicOffsets:
         """Where the next batch ends. Records before `starts` have been processed, so `commitGroup` is committed."""
         starts = self._of_this_query(starts)
         self._ends = self._consumer.log_ends(self._recent_partitions())
@@ -257,7 +257,7 @@ class StreamPlanner(Planner):
             self._refresh_at = now + _PARTITION_REFRESH
         return self._known
 
-    def ranges(self, starts: Offsets, ends: Offsets) -> list[Range]:
+    def ranges(self, starts: TopicOffsets, ends: TopicOffsets) -> list[Range]:
         ends = self._of_this_query(ends)
         return ranges_between(self._with_new(starts, ends), ends)
 
@@ -272,7 +272,7 @@ class StreamPlanner(Planner):
             self._ids |= {topic: str(known[topic].id or "") if topic in known else "" for topic in unknown}
         return {topic: self._ids[topic] for topic in topics if self._ids.get(topic)}
 
-    def recall(self, tree: Tree) -> Offsets:
+    def recall(self, tree: Tree) -> TopicOffsets:
         """The offsets of a checkpoint, without those of recreated topics: such a topic has the old name and none of the
         old records."""
         recorded = ids_in(tree)
@@ -280,12 +280,12 @@ class StreamPlanner(Planner):
         recreated = {topic for topic, known in recorded.items() if now.get(topic, known) != known}
         for topic in sorted(recreated):
             self._lost(f"{topic} was deleted and recreated since it was read")
-        found: Offsets = {p: offset for p, offset in from_json(tree).items() if p.topic not in recreated}
+        found: TopicOffsets = {p: offset for p, offset in from_json(tree).items() if p.topic not in recreated}
         epochs = {p: LeaderEpoch(epoch) for p, epoch in epochs_in(tree).items() if p in found}
         self._recalled = {p: OffsetAndEpoch(Offset(found[p]), epoch) for p, epoch in epochs.items()}
         return found
 
-    def epochs_of(self, offsets: Offsets) -> dict[TopicPartition, int]:
+    def epochs_of(self, offsets: TopicOffsets) -> dict[TopicPartition, int]:
         """Leader epochs to store with these offsets: the recorded ones, or the current ones where the batch reads."""
         known = {p: self._epoch_of(p, offset) for p, offset in offsets.items()}
         return {p: epoch for p, epoch in known.items() if epoch is not None}
@@ -297,7 +297,7 @@ class StreamPlanner(Planner):
         is_read = self._begins.get(partition) != offset and partition in self._ends
         return self._ends[partition].leader_epoch if is_read else None
 
-    def _of_this_query(self, offsets: Offsets) -> Offsets:
+    def _of_this_query(self, offsets: TopicOffsets) -> TopicOffsets:
         """The offsets of a checkpoint, without partitions that this query does not read."""
         topics = self._options.topics
         others = sorted(p for p in offsets if not topics.has(p))
@@ -309,13 +309,13 @@ class StreamPlanner(Planner):
         self._lost(mismatch)
         return {p: offset for p, offset in offsets.items() if p not in others}
 
-    def _with_new(self, starts: Offsets, ends: Offsets) -> Offsets:
+    def _with_new(self, starts: TopicOffsets, ends: TopicOffsets) -> TopicOffsets:
         """Adds new partitions; they are read from their beginning."""
         new = [p for p in ends if p not in starts]
         known = {p: start for p, start in starts.items() if p in ends}
         return known | self._named(EARLIEST, new) if new else known
 
-    def _check(self, starts: Offsets, ends: Offsets) -> None:
+    def _check(self, starts: TopicOffsets, ends: TopicOffsets) -> None:
         gone = sorted(p for p in starts if p not in self._newest)
         if gone:
             self._lost(f"{', '.join(map(str, gone))} was read and no longer exists")
@@ -325,7 +325,7 @@ class StreamPlanner(Planner):
                 self._lost(f"{partition} was read up to {start}, but its log ends at {end}")
                 starts[partition] = end
 
-    def _commit(self, done: Offsets) -> None:
+    def _commit(self, done: TopicOffsets) -> None:
         changed = {p: offset for p, offset in done.items() if self._committed.get(p) != offset}
         if self._options.commit_group is None or not changed:
             return

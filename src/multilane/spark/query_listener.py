@@ -34,7 +34,7 @@ LOG_EVERY: Final = 10.0  # seconds
 _END_TIMEOUT: Final = 2.0  # seconds: Spark reports the end of a query after the query has ended
 _MOST_QUERIES: Final = 1_000  # beyond that, queries that have ended are removed
 
-Event = TypeVar("Event")
+QueryEvent = TypeVar("QueryEvent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,11 @@ class QueryStatus:
     reason: str = ""  # why it failed
 
 
-def _harmless(handle: Callable[[QueryListener, Event], None]) -> Callable[[QueryListener, Event], None]:
+def _harmless(
+    handle: Callable[[QueryListener, QueryEvent], None],
+) -> Callable[[QueryListener, QueryEvent], None]:
     @wraps(handle)
-    def handled(self: QueryListener, event: Event) -> None:
+    def handled(self: QueryListener, event: QueryEvent) -> None:
         try:
             handle(self, event)
         except Exception:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from multilane.errors import ConfigError
 from multilane.spark.catalog_options import options_in, table_options, with_stored
-from multilane.spark.offset_spec import Offsets, Tree, to_json
+from multilane.spark.offset_spec import TopicOffsets, Tree, to_json
 from multilane.spark.options import (
     SourceOptions,
     includes_headers,
@@ -141,7 +141,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner = self._planner
         return self.tasks(planner.ranges(planner.recall(start), planner.recall(end)))
 
-    def _as_json(self, offsets: Offsets) -> dict[str, Any]:
+    def _as_json(self, offsets: TopicOffsets) -> dict[str, Any]:
         return to_json(offsets, self._planner.ids_of({partition.topic for partition in offsets}))
 
     def commit(self, end: Tree) -> None:

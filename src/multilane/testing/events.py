@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-Run = tuple[int, int]  # first and last settled offset
+SettledRun = tuple[int, int]  # first and last settled offset
 
 
 class RecordPlace(NamedTuple):
@@ -91,7 +91,7 @@ class Committed:
     topic: str
     partition: int
     offset: int
-    runs: tuple[Run, ...] = field(default=())
+    runs: tuple[SettledRun, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)

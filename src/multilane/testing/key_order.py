@@ -14,7 +14,7 @@ from typing import NamedTuple
 from multilane.testing.events import Copied, Ended, Event, Killed, Produced, Rebalanced, RecordPlace, Skipped, Started
 from multilane.testing.violation import Violation
 
-Call = tuple[str, int]
+CallId = tuple[str, int]
 
 
 class _BegunEarly(NamedTuple):
@@ -31,8 +31,8 @@ class _Key:
 
     pending: dict[int, str] = field(default_factory=dict)  # not done yet; by offset in the topic, rising
     failed: set[str] = field(default_factory=set)
-    calls: dict[str, Call] = field(default_factory=dict)  # the last call with each record
-    failed_in: Call | None = None  # the last call in which a record failed
+    calls: dict[str, CallId] = field(default_factory=dict)  # the last call with each record
+    failed_in: CallId | None = None  # the last call in which a record failed
     to_repeat: set[str] = field(default_factory=set)  # succeeded in such a call after the failed record: handled again
     last_begun: int = -1  # the highest offset
 

@@ -17,6 +17,7 @@ from uuid import UUID
 from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 from multilane.wire.compose import _by_topic, _make, _parts
 from multilane.wire.messages import ApiKey
+from multilane.wire.subscription import NO_GENERATION
 
 OFFSET_COMMIT_AT_LEAST: Final = 2
 COMMIT_OF_INSTANCE_AT_LEAST: Final = 7  # group.instance.id, without which a fenced process would not be noticed
@@ -25,7 +26,6 @@ COMMITTED_AT_LEAST: Final = 6
 OFFSETS_BY_NAME_AT_MOST: Final = 9  # of both requests: the next version names topics by id
 
 _NO_MEMBER: Final = ""
-_NO_GENERATION: Final = -1
 _NO_OFFSET: Final = -1
 
 
@@ -35,7 +35,7 @@ class Committer:
 
     group: str
     member_id: str = _NO_MEMBER
-    epoch: int = _NO_GENERATION
+    epoch: int = NO_GENERATION
     instance_id: str | None = None
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from kio.static.protocol import RequestPayload
 
-    Frame: TypeAlias = memoryview | np.ndarray[Any, np.dtype[np.uint8]] | bytes | bytearray
+    ResponseBytes: TypeAlias = memoryview | np.ndarray[Any, np.dtype[np.uint8]] | bytes | bytearray
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ def encode_request(request: RequestPayload, correlation_id: int, client_id: str 
     return out.getvalue()
 
 
-def decode_response(kind: type[T], frame: Frame, correlation_id: int) -> T:
+def decode_response(kind: type[T], frame: ResponseBytes, correlation_id: int) -> T:
     """The response in a frame that starts at its correlation id.
 
     Raises FrameError if the frame is not exactly one such response, UnknownBrokerCode if it contains an error code that

@@ -18,7 +18,7 @@ from multilane.errors import FrameError, UnsupportedVersion, broker_error
 from multilane.wire.messages import ApiKey, check_correlation, decode_response, request_type, response_type
 
 if TYPE_CHECKING:
-    from multilane.wire.messages import Frame
+    from multilane.wire.messages import ResponseBytes
 
 _INT16: Final = Struct(">h")
 _UNSUPPORTED_VERSION: Final = 35
@@ -93,7 +93,7 @@ def first_api_versions() -> int:
     return SPOKEN[ApiKey.API_VERSIONS][1]
 
 
-def decode_api_versions(frame: Frame, correlation_id: int, version: int) -> Versions:
+def decode_api_versions(frame: ResponseBytes, correlation_id: int, version: int) -> Versions:
     """Decode the response to an ApiVersions request of `version`.
 
     A broker that does not know the version answers UNSUPPORTED_VERSION in the format of version 0 (KIP-511). The header

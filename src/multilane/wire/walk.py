@@ -59,14 +59,14 @@ class Findings:
         self.edits: list[tuple[int, int, bytes]] = []
 
 
-Step: TypeAlias = Callable[[bytes, int, int, Any, Findings], int]
-Steps: TypeAlias = tuple[tuple[Step, Any], ...]
+WalkStep: TypeAlias = Callable[[bytes, int, int, Any, Findings], int]
+WalkSteps: TypeAlias = tuple[tuple[WalkStep, Any], ...]
 
 
 class Program(NamedTuple):
     """The steps that walk one schema class, and the fewest bytes that can satisfy them."""
 
-    steps: Steps
+    steps: WalkSteps
     least: int
 
 
@@ -74,7 +74,7 @@ class _Elements(NamedTuple):
     """The elements of an array; no steps if they are fixed bytes that need no check."""
 
     nullable: bool
-    steps: Steps
+    steps: WalkSteps
     least: int
 
 
@@ -135,7 +135,7 @@ def write_uvarint(value: int) -> bytes:
 # --- steps: (data, position, end, argument, findings) -> position after --------------------------------------------
 
 
-def _run(steps: Steps, data: bytes, position: int, end: int, findings: Findings) -> int:
+def _run(steps: WalkSteps, data: bytes, position: int, end: int, findings: Findings) -> int:
     for step, argument in steps:
         position = step(data, position, end, argument, findings)
     return position
@@ -208,7 +208,7 @@ def _elements(data: bytes, position: int, end: int, argument: tuple[int, _Elemen
     return position
 
 
-def _nullable_struct(data: bytes, position: int, end: int, steps: Steps, findings: Findings) -> int:
+def _nullable_struct(data: bytes, position: int, end: int, steps: WalkSteps, findings: Findings) -> int:
     after = _advance(position, 1, end, "null marker")
     marker = data[position]
     if marker == 0xFF:
@@ -218,7 +218,7 @@ def _nullable_struct(data: bytes, position: int, end: int, steps: Steps, finding
     return _run(steps, data, after, end, findings)
 
 
-def _tags(data: bytes, position: int, end: int, known: Mapping[int, Steps], findings: Findings) -> int:
+def _tags(data: bytes, position: int, end: int, known: Mapping[int, WalkSteps], findings: Findings) -> int:
     if position < end and data[position] == 0:
         return position + 1
     count, after = read_uvarint(data, position, end)
@@ -246,7 +246,7 @@ def _skip_tag(data: bytes, position: int, end: int) -> int:
     return _advance(after, size, end, "tagged field")
 
 
-def _known_tag(data: bytes, position: int, end: int, steps: Steps, findings: Findings) -> int:
+def _known_tag(data: bytes, position: int, end: int, steps: WalkSteps, findings: Findings) -> int:
     size, start = read_uvarint(data, position, end)
     limit = _advance(start, size, end, "tagged field")
     before = len(findings.edits)
@@ -276,9 +276,9 @@ def compile_schema(kind: type) -> Program:
 
 def _compile_struct(kind: type) -> Program:
     flexible: bool = kind.__flexible__  # type: ignore[attr-defined]
-    steps: list[tuple[Step, Any]] = []
+    steps: list[tuple[WalkStep, Any]] = []
     least = 0
-    tagged: dict[int, Steps] = {}
+    tagged: dict[int, WalkSteps] = {}
     for field in dataclasses.fields(kind):
         tag = field.metadata.get("tag")
         # The client id keeps its old format in the flexible request header (KIP-511).
@@ -302,7 +302,7 @@ def _compile_field(field: dataclasses.Field[Any], compact: bool, *, tagged: bool
     if get_origin(inner) is not tuple:
         return _compile_value(inner, field.metadata.get("kafka_type"), compact, nullable)
     element = _compile_value(get_args(inner)[0], field.metadata.get("kafka_type"), compact, False)
-    step: Step = _compact_array if compact else _array
+    step: WalkStep = _compact_array if compact else _array
     plain = len(element.steps) == 1 and element.steps[0][0] is _fixed and not element.steps[0][1][1]
     elements = _Elements(nullable, () if plain else element.steps, element.least)
     return Program(((step, elements),), 1 if compact else 4)
@@ -332,9 +332,9 @@ def _without_none(kind: object) -> tuple[object, bool]:
     return arms[0], True
 
 
-def _joined(steps: list[tuple[Step, Any]]) -> Steps:
+def _joined(steps: list[tuple[WalkStep, Any]]) -> WalkSteps:
     """Merges neighbouring fixed fields into one step, since most of a message consists of them."""
-    joined: list[tuple[Step, Any]] = []
+    joined: list[tuple[WalkStep, Any]] = []
     for step, argument in steps:
         if step is _fixed and joined and joined[-1][0] is _fixed:
             size, offsets = joined[-1][1]

@@ -13,9 +13,9 @@ from batch_builder import Batch, rows
 from multilane.client.events import Assign, BackgroundEvent, EventQueue, FindOffsets, Seek, SetPaused
 from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
-from multilane.client.fetch.cursor import At, AtCommitted, Cursor, Lookup, Phase, Start
+from multilane.client.fetch.cursor import At, AtCommitted, Cursor, Lookup, Phase, StartPosition
 from multilane.client.fetch.decoder import FrameJob
-from multilane.client.fetch.fetching import FetchContext
+from multilane.client.fetch.fetch_requests import FetchContext
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import RequestBackoff
@@ -76,7 +76,10 @@ class Stage:
         self.jobs: list[Callable[[], None]] = []
         self.background: EventQueue[BackgroundEvent] = EventQueue(_Quiet())
         self.counts = Counts()
-        self.fetching = SharedFetching(self.metadata, FetchContext(self._decode, lambda _: None, self.counts))
+        self.can_decode = True
+        self.fetching = SharedFetching(
+            self.metadata, FetchContext(self._decode, lambda _: None, self.counts, lambda: self.can_decode)
+        )
         context = BackendContext(
             self.metadata, self.fetching, lambda _, event: self.events.append(event), lambda: WALL, self.counts
         )
@@ -85,7 +88,7 @@ class Stage:
         self.generation = dict.fromkeys(partitions or (P,), 1)
         self.buffer.expect(self.generation)
         start = At(Offset(offset), LeaderEpoch(epoch))
-        starts: dict[TopicPartition, tuple[int, Start]] = {p: (1, start) for p in self.generation}
+        starts: dict[TopicPartition, tuple[int, StartPosition]] = {p: (1, start) for p in self.generation}
         self.backend.apply(Assign(starts))
 
     def _decode(self, frame: Any, tasks: list[Any], _policy: Any) -> None:
@@ -102,8 +105,7 @@ class Stage:
 
     def ask(self, after: float = 5.0) -> list[UnsentRequest]:
         self.now += after
-        polls = [*self.backend.poll(self.now), self.fetching.poll(self.now)]
-        return [r for poll in polls for r in poll.requests]
+        return [*self.backend.poll(self.now).requests, *self.fetching.poll(self.now).requests]
 
     def request(self, api: ApiKey) -> UnsentRequest:
         (request,) = self.ask()
@@ -431,7 +433,7 @@ def test_assignments_keep_what_they_know_and_interest_follows():
     stage.fetch({"records": _batch()})
     assert _interest(stage) == ["t"]
     other = TopicPartition("u", 0)
-    starts: dict[TopicPartition, tuple[int, Start]] = {
+    starts: dict[TopicPartition, tuple[int, StartPosition]] = {
         P: (1, At(Offset(10))),
         other: (2, Lookup(EARLIEST, "new")),
     }
@@ -516,8 +518,11 @@ def test_who_assigns_a_topic_says_whether_it_may_be_created(allowed):
 
 def test_nothing_is_fetched_before_it_can_be_decoded():
     stage = Stage()
-    assert [r for p in stage.backend.poll(1.0) for r in p.requests] == []
-    assert stage.fetching.poll(1.0, can_decode=False).requests == ()
+    assert stage.backend.poll(1.0).requests == ()
+    stage.can_decode = False
+    assert stage.fetching.poll(1.0).requests == ()
+    stage.can_decode = True
+    assert stage.fetching.poll(1.0).requests
 
 
 def test_look_ups_are_answered_or_refused_and_their_interest_ends():

@@ -13,7 +13,8 @@ from multilane.client.cluster import Leadership
 from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.decoder import DecodeTask
-from multilane.client.fetch.fetching import FetchContext, FetchManager
+from multilane.client.fetch.fetch_requests import FetchContext
+from multilane.client.fetch.fetching import FetchManager
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import RequestBackoff

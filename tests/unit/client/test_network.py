@@ -15,7 +15,8 @@ from multilane.client.consumer import Consumer
 from multilane.client.events import BackgroundEvent, EventQueue, FindOffsets
 from multilane.client.fetch.backend import Backend
 from multilane.client.fetch.buffer import FetchBuffer
-from multilane.client.network import Attach, CrashThread, Detach, ForBackend, NetworkThread
+from multilane.client.network import NetworkThread
+from multilane.client.network_events import Attach, CrashThread, Detach, ForBackend
 from multilane.clock import SystemClock
 from multilane.config.consumer import ConsumerConfig, parse_consumer
 from multilane.errors import ClientClosed, ClientFailed, MultilaneError

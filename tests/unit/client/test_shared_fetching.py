@@ -12,7 +12,8 @@ from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup
 from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetch_connections import ANSWERS_WITHIN, EXTRA_WAIT_MS, MAX_CONNECTIONS
-from multilane.client.fetch.fetching import FetchContext, FetchManager
+from multilane.client.fetch.fetch_requests import FetchContext
+from multilane.client.fetch.fetching import FetchManager
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy

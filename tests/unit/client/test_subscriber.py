@@ -13,7 +13,8 @@ from multilane.client.events import CommitOffsets, GroupLeft, Leave, PollResumed
 from multilane.client.fetch.buffer import Failed
 from multilane.client.fetch.cursor import Cursor
 from multilane.client.group.membership import Change, Identity, RebalanceStep
-from multilane.client.network import ForGroupClient, NetworkThread
+from multilane.client.network import NetworkThread
+from multilane.client.network_events import ForGroupClient
 from multilane.client.plans import Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.client.sharing import NetworkThreadLease, ThreadTable
@@ -91,7 +92,7 @@ class CommitsInPassing(RebalanceListener):
         self.desk = desk
 
     def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        self.desk.subscriber.commit_async({ORDERS: 8}, None)
+        self.desk.subscriber.commits.commit_async({ORDERS: 8}, None)
 
 
 class CommitsAndWaits(RebalanceListener):
@@ -99,13 +100,13 @@ class CommitsAndWaits(RebalanceListener):
         self.desk = desk
 
     def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        self.waits = next(self.desk.subscriber.commit({ORDERS: 8}, None))
+        self.waits = next(self.desk.subscriber.commits.commit({ORDERS: 8}, None))
 
 
 @pytest.mark.parametrize("answer", [None, MultilaneError("refused")])
 def test_a_partition_is_given_up_after_the_commits_of_it_are_answered(desk, answer):
     own(desk)
-    desk.subscriber.commit_async({ORDERS: 7}, None)
+    desk.subscriber.commits.commit_async({ORDERS: 7}, None)
     plan = desk.subscriber.handle(step(Change.REVOKED, ticket=2))
     waits = next(plan)
     [commit] = desk.events()
@@ -126,7 +127,7 @@ def test_a_partition_is_given_up_after_the_commits_of_it_are_answered(desk, answ
 
 def test_a_group_does_not_wait_longer_for_commits_than_it_has_time(desk):
     own(desk)
-    desk.subscriber.commit_async({ORDERS: 7}, None)
+    desk.subscriber.commits.commit_async({ORDERS: 7}, None)
     desk.now = 100.0
     plan = desk.subscriber.handle(step(Change.REVOKED, deadline=110.0))
     assert next(plan).deadline == 105.0
@@ -166,7 +167,7 @@ def test_a_commit_in_the_last_call_of_a_listener_waits_no_longer_than_close(desk
 
 def test_what_is_lost_is_given_up_at_once(desk):
     own(desk)
-    desk.subscriber.commit_async({ORDERS: 7}, None)
+    desk.subscriber.commits.commit_async({ORDERS: 7}, None)
     run(desk.subscriber.handle(step(Change.LOST, ticket=3)))
     assert desk.events()[-1] == StepDone(3)
     assert not desk.state.assignment
@@ -407,8 +408,8 @@ def test_callbacks_run_when_the_consumer_closes(desk):
     own(desk)
     answers: list[BaseException | None] = []
     error = MultilaneError("refused")
-    desk.subscriber.commit_async({ORDERS: 7}, lambda _, e: answers.append(e))
-    desk.subscriber.commit_async({ORDERS: 8}, lambda _, e: answers.append(e))
+    desk.subscriber.commits.commit_async({ORDERS: 7}, lambda _, e: answers.append(e))
+    desk.subscriber.commits.commit_async({ORDERS: 8}, lambda _, e: answers.append(e))
     first, second = desk.events()
     plan = desk.subscriber.close(30.0, keep_last=False)
     assert next(plan).future is first.future
@@ -425,7 +426,7 @@ def test_callbacks_run_when_the_consumer_closes(desk):
 def test_a_callback_runs_once(desk):
     own(desk)
     answers: list[BaseException | None] = []
-    desk.subscriber.commit_async({ORDERS: 7}, lambda _, e: answers.append(e))
+    desk.subscriber.commits.commit_async({ORDERS: 7}, lambda _, e: answers.append(e))
     (commit,) = desk.events()
     commit.future.set_result(None)
     event = desk.state.next_event()
@@ -518,7 +519,7 @@ def test_what_was_committed_before_a_loss_is_committed_again_when_the_partition_
 def test_so_is_what_the_application_has_overwritten(thrifty):
     own(thrifty)
     assert _commits_of(thrifty) == [7]
-    thrifty.subscriber.commit_async({ORDERS: 3}, None)
+    thrifty.subscriber.commits.commit_async({ORDERS: 3}, None)
     thrifty.events()
     assert _commits_of(thrifty) == [7]
 

@@ -112,15 +112,15 @@ LIMITS = {"group.min.session.timeout.ms": "6000", "group.max.session.timeout.ms"
 
 def test_asked_once_when_the_coordinator_is_known(scene):
     coordinators, received, limits = scene
-    assert limits.poll().requests == ()
+    assert limits.poll(0.0).requests == ()
     coordinators.node = NodeId(1)
-    (request,) = limits.poll().requests
+    (request,) = limits.poll(0.0).requests
     assert request.node == 1
     for version in (1, 4):
         (resource,) = request.build(version).resources
         assert (resource.resource_type, resource.resource_name) == (4, "1")
         assert set(resource.configuration_keys) == set(LIMITS)
-    assert limits.poll().requests == ()
+    assert limits.poll(0.0).requests == ()
     request.on_response(answer(4, LIMITS), 0.0)
     assert received == [SessionLimits(6.0, 1800.0)]
 
@@ -129,7 +129,7 @@ def test_asked_once_when_the_coordinator_is_known(scene):
 def test_no_advice_without_the_broker_limits(scene, values):
     coordinators, received, limits = scene
     coordinators.node = NodeId(1)
-    (request,) = limits.poll().requests
+    (request,) = limits.poll(0.0).requests
     request.on_response(answer(4, values), 0.0)
     assert received == []
 
@@ -137,7 +137,7 @@ def test_no_advice_without_the_broker_limits(scene, values):
 def test_no_advice_without_permission_to_read_settings(scene):
     coordinators, received, limits = scene
     coordinators.node = NodeId(1)
-    (request,) = limits.poll().requests
+    (request,) = limits.poll(0.0).requests
     request.on_response(answer(4, LIMITS, code=31), 0.0)
     request.on_failure(broker_error(31), 0.0)
     assert received == []

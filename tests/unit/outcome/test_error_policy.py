@@ -10,8 +10,8 @@ from multilane.outcome.error_policy import (
     GiveUp,
     Handle,
     KeepRecord,
+    RedriveRun,
     Republish,
-    Run,
     WaitUntilDue,
     error_topics,
     judge,
@@ -159,7 +159,7 @@ A, B = ("e", 0), ("e", 1)
 
 
 def begun():
-    run = Run(ErrorRules({}, close_when_no_message=10.0), began=100.0)
+    run = RedriveRun(ErrorRules({}, close_when_no_message=10.0), began=100.0)
     run.assign([A, B], 101.0)
     return run
 
@@ -206,6 +206,6 @@ def test_a_member_that_shares_with_a_newcomer_goes_on():
 
 
 def test_a_member_without_partitions_goes_when_nothing_changes():
-    run = Run(ErrorRules({}, close_when_no_message=10.0), began=100.0)
+    run = RedriveRun(ErrorRules({}, close_when_no_message=10.0), began=100.0)
     assert not run.is_over(109.9)
     assert run.is_over(110.0)

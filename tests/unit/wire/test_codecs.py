@@ -45,8 +45,10 @@ def trains(monkeypatch):
 
         return call
 
-    monkeypatch.setattr("multilane.wire.records.decode.decompress_train", counted("train", codecs.decompress_train))
-    monkeypatch.setattr("multilane.wire.records.decode.decompress", counted("single", codecs.decompress))
+    monkeypatch.setattr(
+        "multilane.wire.records.decompression.decompress_train", counted("train", codecs.decompress_train)
+    )
+    monkeypatch.setattr("multilane.wire.records.decompression.decompress", counted("single", codecs.decompress))
     return made
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from multilane.metrics.observer import Observer
     from multilane.types import NodeId, OffsetAndTimestamp, TopicPartition
 
-At = Literal["earliest", "latest", "max_timestamp"] | int
+OffsetTime = Literal["earliest", "latest", "max_timestamp"] | int
 
 _LOOKUPS: Final = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 _GROUP_ID_NOT_FOUND: Final = 69
@@ -105,7 +105,7 @@ class Admin:
     def offsets(
         self,
         partitions: Iterable[TopicPartition | tuple[str, int]],
-        at: At = "latest",
+        at: OffsetTime = "latest",
         *,
         read_committed: bool = False,
         timeout: float | None = None,
@@ -312,7 +312,7 @@ def _all_led(topic: TopicDescription) -> bool:
     return bool(topic.partitions) and all(p.leader is not None for p in topic.partitions)
 
 
-def _timestamp(at: At) -> int:
+def _timestamp(at: OffsetTime) -> int:
     if isinstance(at, str):
         if at not in _LOOKUPS:
             raise ValueError(f"at={at!r}: write {', '.join(_LOOKUPS)} or milliseconds since 1970")

@@ -44,7 +44,7 @@ CORRUPT_MESSAGE: Final = 2
 _SMALL_SHARE: Final = 0.25
 _LARGE_FRAME: Final = 1 << 20
 
-Look = Callable[[Reader, Cursor], None]
+LookAt = Callable[[Reader, Cursor], None]
 Later = Callable[[Reader, Cursor, float], None]
 
 
@@ -67,7 +67,7 @@ class Answers:
         wanted: WantedPartitions,
         policy: FetchPolicy,
         observer: Observer,
-        look: Look,
+        look: LookAt,
         later: Later,
     ) -> None:
         self._metadata = metadata

@@ -8,7 +8,7 @@ of them: reset policies, truncation, corrupt batches, recreated topics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,13 +27,13 @@ from multilane.client.events import (
 from multilane.client.fetch.beginnings import Beginnings, Group
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
-from multilane.client.fetch.offsets import Found, OffsetQuery, OffsetsManager
+from multilane.client.fetch.offsets import FoundOffsets, OffsetQuery, OffsetsManager
 from multilane.client.fetch.reader import ErrorHandlers, FetchPolicy, Reader
 from multilane.client.fetch.reset import ResetRule
 from multilane.client.fetch.validation import Truncation, ValidationManager
 from multilane.client.futures import fulfil, refuse
 from multilane.client.net.request_state import RequestBackoff
-from multilane.client.net.requests import Poll
+from multilane.client.net.requests import Poll, RequestManager, poll_all
 from multilane.errors import (
     BlockFull,
     ClientClosed,
@@ -111,6 +111,7 @@ class Backend:
             on_refused=self._stop,
             on_login_refused=self.fail,
         )
+        self._managers: tuple[RequestManager, ...] = (self._offsets, self._validation)
         self._reader = Reader(
             _fetch_policy(config, backoff),
             self._cursors,
@@ -120,9 +121,9 @@ class Backend:
             lambda event: context.send_event(self, event),
         )
 
-    def poll(self, now: float) -> Iterable[Poll]:
+    def poll(self, now: float) -> Poll:
         """Runs before the poll of the fetching: nothing is read from a new leader before validation."""
-        return (self._offsets.poll(now), self._validation.poll(now))
+        return poll_all(self._managers, now)
 
     def _id_of(self, topic: str) -> UUID | None:
         return self._metadata.cluster.topic_id(topic)
@@ -219,7 +220,7 @@ class Backend:
         topics = frozenset(p.topic for p in event.wanted)
         self._metadata.add_interest(topics)
 
-        def done(found: Found | None, error: MultilaneError | None) -> None:
+        def done(found: FoundOffsets | None, error: MultilaneError | None) -> None:
             self._metadata.drop_interest(topics)
             if found is not None:
                 fulfil(event.future, found)

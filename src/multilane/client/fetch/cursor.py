@@ -72,7 +72,7 @@ class AtCommitted:
     """Start at the group's committed offset; without one, where `auto.offset.reset` says."""
 
 
-Start = At | Lookup | AtCommitted
+StartPosition = At | Lookup | AtCommitted
 
 
 def _ignore(_cursor: Cursor) -> None:
@@ -105,7 +105,7 @@ class Cursor:
         "topic_id",
     )
 
-    def __init__(self, partition: TopicPartition, generation: int, start: Start) -> None:
+    def __init__(self, partition: TopicPartition, generation: int, start: StartPosition) -> None:
         self.partition = partition
         self.generation = generation
         self.run = 0

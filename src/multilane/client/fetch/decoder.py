@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 _MOST_THREADS: Final = 2
 _SMALL_FRAME: Final = 16_384  # bytes
 
-Job = Callable[[], None]
+DecoderJob = Callable[[], None]
 
 
 class DecoderPool:
     """Runs jobs in the order they come, on as many threads as there are cores to spare (two at most)."""
 
     def __init__(self, name: str, on_crash: Callable[[BaseException], None]) -> None:
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[DecoderJob | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._name = name
         self._on_crash = on_crash
         self._thread_limit = max(1, min(_MOST_THREADS, os.cpu_count() or 1))
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: DecoderJob) -> None:
         if len(self._threads) < self._thread_limit:
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -54,7 +54,7 @@ class DecoderPool:
             thread.start()
         self._jobs.put(job)
 
-    def run(self, job: Job) -> None:
+    def run(self, job: DecoderJob) -> None:
         """Runs a job on the calling thread: for jobs that are faster than a handover."""
         try:
             job()

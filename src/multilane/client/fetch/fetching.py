@@ -1,4 +1,4 @@
-"""Fetches for all consumers of a network thread: decides what to request from which broker, and handles the answers.
+"""Fetches for all consumers of a network thread: decides what to request from which broker.
 
 Thread: none (pure state machine); owned by the network thread, one per class of fetches.
 
@@ -12,44 +12,26 @@ Never touches a record, never blocks.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import count
 from typing import TYPE_CHECKING
 
 from multilane.client.fetch.answers import Answers
 from multilane.client.fetch.cursor import Cursor, Phase
-from multilane.client.fetch.decoder import DecodeTask
-from multilane.client.fetch.fetch_connections import EXTRA_WAIT_MS, BrokerConnections, FetchConnection, FetchConnections
-from multilane.client.fetch.fetch_session import FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, close_request
+from multilane.client.fetch.fetch_connections import BrokerConnections, FetchConnections
+from multilane.client.fetch.fetch_requests import FetchContext, FetchRequests
 from multilane.client.fetch.placing import Placing
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.fetch.shares import Shares
 from multilane.client.fetch.wanted_partitions import WantedKey, WantedPartition, WantedPartitions
-from multilane.client.net.requests import NEVER, Poll, RawResponse, UnsentRequest
-from multilane.errors import AuthenticationError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
+from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.types import LeaderEpoch, NodeId
-from multilane.wire.compose import FETCH_AT_LEAST, FETCH_WITH_TOPIC_IDS, FetchClass, fetch_request
-from multilane.wire.fetch import walk_fetch_response
-from multilane.wire.messages import ApiKey
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from multilane.client.metadata import MetadataManager
 
 log = logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class FetchContext:
-    """What fetching needs from the network thread; `close_connections` closes the connections of an owner."""
-
-    decode: Callable[[np.ndarray, list[DecodeTask], FetchPolicy], None]
-    close_connections: Callable[[str], None]
-    observer: Observer = NO_OBSERVER
 
 
 class FetchManager:
@@ -65,13 +47,15 @@ class FetchManager:
         self._unplaced: dict[NodeId, list[WantedPartition]] = {}  # only within a poll
         self._held: dict[NodeId, tuple[float, dict[Cursor, Reader]]] = {}  # until when, for lack of a connection
         self._leaderless: dict[Cursor, Reader] = {}
-        self._close_requests: list[UnsentRequest] = []
         self._cluster = metadata.cluster
         self._wanted = WantedPartitions()
         self._connections = FetchConnections(owner, policy.connections, policy.backoff)
         self._answers = Answers(metadata, self._wanted, policy, context.observer, self.look_at, self._later)
         self._shares = Shares(self._wanted, policy.kind.max_bytes, self._answers.is_at_end, self.look_at)
         self._placing = Placing(self._connections, self._answers.lag, self._shares.tight, self._release)
+        self._requests = FetchRequests(
+            policy, context, self._connections, self._shares, self._answers, metadata.request_update, self._release_all
+        )
 
     # --- readers -----------------------------------------------------------------------------------------------------
 
@@ -103,10 +87,10 @@ class FetchManager:
         self._context.close_connections(self._owner)
         for _, broker in self._connections.in_turn():
             for connection in broker:
-                self._close_session(connection)
+                self._requests.close_session(connection)
             for extra in broker.extras:
                 self._context.close_connections(extra.channel.owner)
-        return tuple(self._close_requests)
+        return self._requests.take_close_requests()
 
     # --- what to request ---------------------------------------------------------------------------------------------
 
@@ -123,16 +107,15 @@ class FetchManager:
             spare, moved = self._placing.fold(broker, now) if broker.extras else ([], [])
             unplaced = [wanted for wanted in (*self._unplaced.pop(node, ()), *moved) if wanted.cursors]
             self._hold(node, broker, self._placing.assign(broker, unplaced, now), now)
-            sent = self._send_all(broker, now)
+            sent = self._requests.send(broker, now)
             if sent:
                 broker.served = self._connections.next_turn()
             requests += sent
             spare += [extra for extra in broker.extras if not extra.carried and extra.state.may_send(now)]
             for extra in dict.fromkeys(spare):
-                self._close_extra(broker, extra)
-            wait = min(wait, *(extra.state.wait(now) for extra in broker.extras), self._pace_wait(broker, now))
-        close_requests, self._close_requests = self._close_requests, []
-        return Poll((*requests, *close_requests), min(wait, self._wait(now)))
+                self._requests.close_extra(broker, extra)
+            wait = min(wait, *(extra.state.wait(now) for extra in broker.extras), self._requests.pace_wait(broker, now))
+        return Poll((*requests, *self._requests.take_close_requests()), min(wait, self._wait(now)))
 
     def _wait(self, now: float) -> float:
         if self._fresh:
@@ -177,10 +160,18 @@ class FetchManager:
             self._release(wanted)
 
     def _release(self, wanted: WantedPartition) -> None:
-        """Also notifies the consumer: a cursor that is no longer in flight can be validated."""
-        for cursor, reader in self._wanted.end(wanted):
+        self._release_all((wanted,))
+
+    def _release_all(self, ended: Iterable[WantedPartition]) -> list[tuple[Cursor, Reader]]:
+        """Also notifies the consumers: a cursor that is no longer in flight can be validated. Returns the cursors that
+        wanted these partitions, and their readers."""
+        owners: list[tuple[Cursor, Reader]] = []
+        for wanted in ended:
+            owners += self._wanted.end(wanted)
+        for cursor, reader in owners:
             self.look_at(reader, cursor)
             cursor.on_change(cursor)
+        return owners
 
     # --- what cursors want -------------------------------------------------------------------------------------------
 
@@ -279,117 +270,6 @@ class FetchManager:
         for wanted in waiting:
             held.update(self._wanted.end(wanted))
         self._held[node] = (now + self._placing.wait(broker, now), held)
-
-    # --- requests ----------------------------------------------------------------------------------------------------
-
-    def _send_all(self, broker: BrokerConnections, now: float) -> list[UnsentRequest]:
-        pace = self._policy.pace
-        ready = [c for c in broker if c.carried and c.state.may_send(now) and now >= c.paced_until(pace)]
-        ready.sort(key=lambda c: not c.added)  # when room is short, those that waited for it go first
-        sent = []
-        for number, connection in enumerate(ready):
-            self._shares.leave_out(connection)
-            if connection.carried:
-                sent.append(self._request(connection, ready[number:], now))
-        return sent
-
-    def _pace_wait(self, broker: BrokerConnections, now: float) -> float:
-        """Seconds until the pace allows a free connection to send."""
-        resting = (connection for connection in broker.base if connection.carried and connection.state.may_send(now))
-        return min((max(0.0, connection.paced_until(self._policy.pace) - now) for connection in resting), default=NEVER)
-
-    def _request(self, connection: FetchConnection, peers: list[FetchConnection], now: float) -> UnsentRequest:
-        kind = self._policy.kind
-        limit = self._shares.limit(connection, peers)
-        turn = self._connections.next_turn()
-        for wanted in connection.added:
-            wanted.max_bytes = max(connection.sizes[reader] for reader in wanted.cursors.values())
-            connection.session.put(wanted.item())
-            for cursor in wanted.cursors:
-                cursor.in_flight = True
-                cursor.served = turn
-        connection.added, connection.changed = {}, {}
-        session = connection.session.next_request()
-        max_wait_ms = min(kind.max_wait_ms, EXTRA_WAIT_MS) if connection.is_extra else kind.max_wait_ms
-        sized = FetchClass(max_wait_ms, kind.min_bytes, limit, kind.read_committed, kind.rack)
-        connection.sent_at = now
-        connection.state.sent()
-        return UnsentRequest(
-            api=ApiKey.FETCH,
-            build=lambda version: fetch_request(version, sized, session.named, session.forgotten, session.step),
-            on_response=lambda raw, at: self._on_frame(connection, raw, at),
-            on_failure=lambda error, at: self._on_failure(connection, error, at),
-            node=connection.node,
-            channel=connection.channel,
-            at_least=FETCH_AT_LEAST,
-            at_most=None if not connection.without_topic_id else FETCH_WITH_TOPIC_IDS - 1,
-            raw=True,
-            client_id=self._policy.client_id,
-        )
-
-    def _close_extra(self, broker: BrokerConnections, connection: FetchConnection) -> None:
-        broker.extras.remove(connection)
-        self._close_session(connection)
-        self._context.close_connections(connection.channel.owner)
-
-    def _close_session(self, connection: FetchConnection) -> None:
-        """Sent on the control connection, which does not wait; a session is not tied to a connection. Best effort:
-        brokers forget idle sessions by themselves."""
-        step = connection.session.close()
-        if step is not None:
-            self._close_requests.append(close_request(connection.node, step))
-
-    # --- answers -----------------------------------------------------------------------------------------------------
-
-    def _on_frame(self, connection: FetchConnection, raw: RawResponse, now: float) -> None:
-        response = walk_fetch_response(raw.frame, raw.version, raw.correlation_id)
-        observer = self._context.observer
-        observer.count("fetch.bytes", raw.frame.nbytes, broker=str(connection.node))
-        raw.throttled(response.throttle_ms)
-        if response.error_code:
-            self._release_all(connection)
-            connection.session.reset()
-            connection.state.failed(now)
-            if response.error_code not in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH):
-                self._metadata.request_update()
-            log.info("broker %s rejected a fetch: %s", raw.broker, broker_error(response.error_code, "Fetch"))
-            observer.count("fetch.refused", broker=str(connection.node), code=str(response.error_code))
-            return
-        connection.session.on_answer(response.session_id)
-        connection.state.succeeded()
-        tasks = self._answers.sort_out(connection, response, raw, now)
-        for wanted in tuple(connection.carried.values() if connection.is_extra else connection.review):
-            self._answers.ends.setdefault(wanted.partition, wanted.offset)
-            self._release(wanted)
-        if tasks:
-            self._context.decode(raw.frame, tasks, self._policy)
-
-    def _release_all(self, connection: FetchConnection) -> list[tuple[Cursor, Reader]]:
-        """The request ended without an answer. Returns its cursors and readers."""
-        owners: list[tuple[Cursor, Reader]] = []
-        for wanted in tuple(connection.carried.values()):
-            owners += self._wanted.end(wanted)
-        for cursor, reader in owners:
-            self.look_at(reader, cursor)
-            cursor.on_change(cursor)
-        return owners
-
-    def _on_failure(self, connection: FetchConnection, error: MultilaneError, now: float) -> None:
-        owners = self._release_all(connection)
-        connection.session.reset()
-        connection.state.failed(now)
-        for cursor, _ in owners:
-            if cursor.replica == connection.node:  # KIP-392: fall back to the leader
-                cursor.replica = None
-        if isinstance(error, NetworkError) or error.refresh_metadata:
-            self._metadata.request_update()
-        if isinstance(error, AuthenticationError) and not error.retriable:  # the others may accept it
-            for reader in dict.fromkeys(reader for _, reader in owners):
-                reader.on_error.refused(error)
-        elif isinstance(error, UnsupportedVersion) or not (error.retriable or error.fatal):
-            for cursor, reader in owners:
-                if reader.is_current(cursor) and cursor.phase is Phase.FETCHING:
-                    reader.on_error.stopped(cursor, error)
 
 
 def _is_still_at(cursor: Cursor, reader: Reader, wanted: WantedPartition) -> bool:

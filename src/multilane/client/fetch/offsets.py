@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from multilane.client.fetch.buffer import FetchBuffer
     from multilane.client.metadata import MetadataManager
 
-Found = Mapping[TopicPartition, OffsetAndTimestamp | None]
+FoundOffsets = Mapping[TopicPartition, OffsetAndTimestamp | None]
 
 
 class PartlyFound(OperationTimeout):
     """A look-up was answered only in part before its deadline. `found` holds that part."""
 
-    def __init__(self, message: str, found: Found) -> None:
+    def __init__(self, message: str, found: FoundOffsets) -> None:
         super().__init__(message)
         self.found = found
 
@@ -51,7 +51,7 @@ class OffsetQuery:
 
     wanted: Mapping[TopicPartition, int]
     deadline: float
-    done: Callable[[Found | None, MultilaneError | None], None]
+    done: Callable[[FoundOffsets | None, MultilaneError | None], None]
     by_epoch: bool = False  # `wanted` holds leader epochs whose ends are looked up
     found: dict[TopicPartition, OffsetAndTimestamp | None] = field(default_factory=dict)
     in_flight: set[TopicPartition] = field(default_factory=set)

@@ -8,11 +8,13 @@ with its first reader and ends with its last.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from multilane.client.fetch.fetching import FetchContext, FetchManager
-from multilane.client.net.requests import NEVER, Poll, UnsentRequest
+from multilane.client.fetch.fetch_requests import FetchContext
+from multilane.client.fetch.fetching import FetchManager
+from multilane.client.net.requests import Poll, RequestManager, UnsentRequest, poll_all
 
 if TYPE_CHECKING:
     from multilane.client.fetch.cursor import Cursor
@@ -49,12 +51,9 @@ class SharedFetching:
             del self._classes[reader.policy]
             self._close_requests += manager.close()
 
-    def poll(self, now: float, *, can_decode: bool = True) -> Poll:
+    def poll(self, now: float) -> Poll:
         """Fetches nothing while it cannot be decoded."""
-        requests, self._close_requests = list(self._close_requests), ()
-        wait = NEVER
-        for manager in self._classes.values() if can_decode else ():
-            poll = manager.poll(now)
-            requests += poll.requests
-            wait = min(wait, poll.wait)
-        return Poll(tuple(requests), wait)
+        managers: Iterable[RequestManager] = self._classes.values() if self._context.can_decode() else ()
+        close_requests, self._close_requests = self._close_requests, ()
+        fetches = poll_all(managers, now)
+        return Poll((*close_requests, *fetches.requests), fetches.wait)

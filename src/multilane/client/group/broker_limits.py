@@ -30,7 +30,7 @@ class BrokerLimits:
         self._on_found = on_found
         self._asked = False
 
-    def poll(self) -> Poll:
+    def poll(self, now: float) -> Poll:
         node = None if self._asked else self._coordinators.of(self._group)
         if node is None:
             return NOTHING

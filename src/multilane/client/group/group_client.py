@@ -8,7 +8,7 @@ rebalance step of the membership goes to the application as an event, and its co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,7 @@ from multilane.client.group.membership import (
 from multilane.client.group.session import GroupSession
 from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames, WantedTopics
 from multilane.client.net.request_state import RequestBackoff
+from multilane.client.net.requests import Poll, RequestManager, poll_all
 from multilane.config.consumer_table import DEFAULT_STRATEGY
 from multilane.config.group import STRATEGIES
 from multilane.config.tuning import SessionLimits, of_session
@@ -60,14 +61,13 @@ if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
     from multilane.client.group.coordinators import CoordinatorManager
     from multilane.client.metadata import MetadataManager
-    from multilane.client.net.requests import Poll
     from multilane.config.consumer import ConsumerConfig
     from multilane.types import OffsetAndMetadata, TopicPartition
 
 log = logger(__name__)
 
-Found = Callable[[Mapping["TopicPartition", "OffsetAndMetadata | None"]], None]
-Refused = Callable[["TopicPartition", MultilaneError], None]
+OnFound = Callable[[Mapping["TopicPartition", "OffsetAndMetadata | None"]], None]
+OnRefused = Callable[["TopicPartition", MultilaneError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +146,16 @@ class GroupClient:
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
-    def poll(self, now: float) -> Iterable[Poll]:
+    def poll(self, now: float) -> Poll:
         if self._no_consumer_protocol is not None:
             self._fall_back(self._no_consumer_protocol, now)
-        polls = [self._committed.poll(now), self._commits.poll(now)]
+        managers: list[RequestManager] = [self._committed, self._commits]
+        managers += [manager for manager in (self._membership, self._limits) if manager is not None]
+        poll = poll_all(managers, now)
         if self._membership is not None:
-            polls.append(self._membership.poll(now))
             self._note_member(self._membership, now)
             self._watch()
-        if self._limits is not None:
-            polls.append(self._limits.poll())
-        return polls
+        return poll
 
     def apply(self, event: GroupEvent, now: float) -> None:
         match event:
@@ -175,7 +174,7 @@ class GroupClient:
             case PollResumed() | StepDone() | Rejoin():
                 pass  # the event only causes a poll in this turn
 
-    def want(self, partitions: Collection[TopicPartition], found: Found, refused: Refused) -> None:
+    def want(self, partitions: Collection[TopicPartition], found: OnFound, refused: OnRefused) -> None:
         """Asks for the start offsets of these partitions."""
         self._committed.want(partitions, found, refused)
         self._context.touch(self)

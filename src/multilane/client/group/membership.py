@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
+from multilane.client.net.requests import RequestManager
 from multilane.errors import printable
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer
@@ -25,7 +26,6 @@ from multilane.types import NodeId, TopicPartition
 if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
     from multilane.client.net.request_state import RequestBackoff
-    from multilane.client.net.requests import Poll
     from multilane.config.group import GroupConfig
     from multilane.errors import MultilaneError
 
@@ -162,7 +162,7 @@ class MemberListeners:
     observer: Observer = NO_OBSERVER
 
 
-class Membership(Protocol):
+class Membership(RequestManager, Protocol):
     """One member of one group. `owned` holds the partitions that the application has been given and not released."""
 
     @property
@@ -192,8 +192,6 @@ class Membership(Protocol):
     def topics_to_watch(self) -> frozenset[str]:
         """Topics that the cluster metadata must contain besides those subscribed to."""
         ...
-
-    def poll(self, now: float) -> Poll: ...
 
     def subscribe(self, subscription: Subscription, now: float) -> None:
         """Joins the group, or changes the subscription of the member."""

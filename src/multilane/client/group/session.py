@@ -31,7 +31,7 @@ class GroupSession:
         self._on_found = on_found
         self._next: list[str] = [_OF_GROUP, _OF_BROKER]  # the first with an answer counts
 
-    def poll(self) -> Poll:
+    def poll(self, now: float) -> Poll:
         node = self._coordinators.of(self._group) if self._next else None
         if node is None:
             return NOTHING

@@ -10,7 +10,7 @@ heartbeats and every other consumer wait behind it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -86,7 +86,20 @@ NOTHING: Final = Poll()
 
 
 class RequestManager(Protocol):
+    """What the loop polls. One manager may poll others and return what they want as one `Poll`."""
+
     def poll(self, now: float) -> Poll: ...
+
+
+def poll_all(managers: Iterable[RequestManager], now: float) -> Poll:
+    """Polls these managers, one after the other."""
+    requests: list[UnsentRequest] = []
+    wait = NEVER
+    for manager in managers:
+        poll = manager.poll(now)
+        requests += poll.requests
+        wait = min(wait, poll.wait)
+    return Poll(tuple(requests), wait)
 
 
 def then(request: UnsentRequest, touch: Callable[[], None]) -> None:

@@ -21,7 +21,7 @@ from multilane.errors import NetworkError
 
 _GOOD_FOR: Final = 5.0  # seconds
 
-Look = Callable[[str, int], list[SocketAddress]]
+NameLookup = Callable[[str, int], list[SocketAddress]]
 
 
 def look_up(host: str, port: int) -> list[SocketAddress]:
@@ -41,7 +41,7 @@ class Resolver:
         pool: Callable[[], Executor],
         wake: Callable[[], None],
         monotonic: Callable[[], float],
-        look: Look = look_up,
+        look: NameLookup = look_up,
     ) -> None:
         self._pool = pool
         self._wake = wake

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 Payload = bytes | bytearray | memoryview | str | None
-Headers = Sequence[tuple[str, bytes | str | None]]
+OutgoingHeaders = Sequence[tuple[str, bytes | str | None]]
 
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
@@ -22,7 +22,7 @@ class OutgoingRecord(NamedTuple):
     topic: str
     value: Payload = None
     key: Payload = None
-    headers: Headers = ()
+    headers: OutgoingHeaders = ()
     partition: int | None = None
     timestamp: int | None = None
 
@@ -31,7 +31,7 @@ def librdkafka_record(
     topic: str,
     value: Payload = None,
     key: Payload = None,
-    headers: Headers = (),
+    headers: OutgoingHeaders = (),
     partition: int | None = None,
     timestamp: int | None = None,
 ) -> tuple[str, bytes | str | None, bytes | str | None, int, Mapping[str, Any]]:

@@ -38,7 +38,7 @@ from multilane.client.produce.librdkafka import (
     survive_forks,
     undelivered,
 )
-from multilane.client.produce.outgoing import Headers, OutgoingRecord, Payload, librdkafka_record
+from multilane.client.produce.outgoing import OutgoingHeaders, OutgoingRecord, Payload, librdkafka_record
 from multilane.clock import Clock, SystemClock
 from multilane.config.producer import parse_producer
 from multilane.config.values import merged
@@ -116,7 +116,7 @@ class Producer:
         topic: str,
         value: Payload = None,
         key: Payload = None,
-        headers: Headers = (),
+        headers: OutgoingHeaders = (),
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Future[RecordMetadata]:

@@ -21,7 +21,7 @@ from multilane.config.properties import Scope
 from multilane.errors import ConfigError
 from multilane.secret import Secret
 
-Reader = ConsumerGroupConfig | ErrorConfig | ShovelConfig
+ReaderConfig = ConsumerGroupConfig | ErrorConfig | ShovelConfig
 
 _RESET: Final = {"newest": "latest", "oldest": "earliest"}
 # Field -> property, and the conversion of its value. For KIP-848 groups the broker sets sessions and heartbeats.
@@ -100,7 +100,7 @@ def admin_properties(cluster: ClusterConfig) -> dict[str, object]:
     return made
 
 
-def _reader(config: Reader, cluster: ClusterConfig) -> dict[str, object]:
+def _reader(config: ReaderConfig, cluster: ClusterConfig) -> dict[str, object]:
     made = _connection(cluster) | {"group.id": config.group_id}
     _overlay(made, _written(config, READER_KEYS, given=False))
     _overlay(made, canonical(cluster.properties, _OF_READERS))
@@ -116,7 +116,7 @@ def _reader(config: Reader, cluster: ClusterConfig) -> dict[str, object]:
 
 
 def _written(
-    config: Reader | ProducerDefaults, keys: Mapping[str, tuple[str, Callable[[Any], object]]], *, given: bool
+    config: ReaderConfig | ProducerDefaults, keys: Mapping[str, tuple[str, Callable[[Any], object]]], *, given: bool
 ) -> dict[str, object]:
     """The properties of the keys that are set (`given`), or the defaults of those that are not."""
     wanted = [name for name in keys if (name in config.model_fields_set) is given]

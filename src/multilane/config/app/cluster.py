@@ -11,16 +11,15 @@ from typing import Annotated, ClassVar, Literal
 
 from multilane.config.app.kafka_names import Properties
 from multilane.config.app.kinds import (
-    INT_MAX,
     Acks,
     Brokers,
     Cron,
     Hidden,
-    Offsets,
     Paths,
     Seconds,
+    StartOffset,
     Text,
-    Topic,
+    TopicName,
     Zone,
     choice,
     size,
@@ -28,6 +27,7 @@ from multilane.config.app.kinds import (
     words,
 )  # fmt: skip
 from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
+from multilane.config.properties import INT_MAX
 
 MEGABYTE = 1 << 20
 GroupProtocol = Annotated[
@@ -77,14 +77,14 @@ class ErrorReading(Frozen):
     cron: Cron = setting("When it starts: five cron fields, `@every 10m` or `@daily`, optionally after CRON_TZ=.")
     time_zone: Zone | None = setting("The time zone of `cron`; without it, the machine's.", None)
     max_processing_time: Seconds = setting("How long one record may take.", 30.0)
-    offset_initial: Offsets = setting("Where a group without committed offsets starts: newest or oldest.", "oldest")
+    offset_initial: StartOffset = setting("Where a group without committed offsets starts: newest or oldest.", "oldest")
     tracer: Text | None = setting("Accepted without effect: error consumers create no spans.", None)
     fetch_max_bytes: FetchBytes = setting(FETCH_DOC, MEGABYTE)
     session_timeout: Seconds = setting(SESSION_DOC, 10.0)
     rebalance_timeout: Seconds = setting(REBALANCE_DOC, 60.0)
     heartbeat_interval: Seconds = setting(HEARTBEAT_DOC, 3.0)
     group_protocol: GroupProtocol = setting(GROUP_PROTOCOL_DOC, None)
-    dead: Topic | None = setting(
+    dead: TopicName | None = setting(
         "The topic for records that cannot be replayed: those beyond maxErrorCount if the app has no last step, and "
         "those without a known target.",
         None,

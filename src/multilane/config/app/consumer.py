@@ -29,11 +29,11 @@ from multilane.config.app.kafka_names import Properties
 from multilane.config.app.kinds import (
     Flag,
     LaneClasses,
-    Offsets,
     Seconds,
     SecondsOrZero,
+    StartOffset,
     Text,
-    Topic,
+    TopicName,
     choice,
     decimal,
     size,
@@ -102,10 +102,10 @@ class ConsumerGroupConfig(Frozen):
 
     name: str = setting("The name of the consumer.", key=ENTRY_NAME)
     group_id: Text = setting("The consumer group.")
-    topic: Topic = setting("The topic.", key="name")
+    topic: TopicName = setting("The topic.", key="name")
     cluster: Text = setting("The name of the cluster.")
-    retry: Topic | None = setting("The retry topic; read by the same group.", None)
-    error: Topic | None = setting("The error topic.", None)
+    retry: TopicName | None = setting("The retry topic; read by the same group.", None)
+    error: TopicName | None = setting("The error topic.", None)
     retry_count: Annotated[int, whole(0, 1_000_000)] = setting(
         "How often a failed record is retried from the retry topic; 0 with a retry topic means 1.",
         derived=lambda known: 1 if known.get("retry") else 0,
@@ -129,7 +129,7 @@ class ConsumerGroupConfig(Frozen):
         "Whether the cluster's error consumer skips this group's error topic.", False,
         key="disableErrorConsumer",
     )  # fmt: skip
-    offset_initial: Offsets = setting("Where a group without committed offsets starts: newest or oldest.", "newest")
+    offset_initial: StartOffset = setting("Where a group without committed offsets starts: newest or oldest.", "newest")
     session_timeout: Seconds = setting(SESSION_DOC, 10.0)
     rebalance_timeout: Seconds = setting(REBALANCE_DOC, 60.0)
     heartbeat_interval: Seconds = setting(HEARTBEAT_DOC, 3.0)

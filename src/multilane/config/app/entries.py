@@ -16,14 +16,14 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import ValidationError
 
 from multilane.config.app.files.source_location import Problems, SourceLocation, did_you_mean, joined
-from multilane.config.app.files.tree import Branch, Listing, Node, Scalar, TreeEntry
+from multilane.config.app.files.tree import Branch, Listing, Scalar, TreeEntry, TreeNode
 from multilane.config.app.kinds import Unfit
 from multilane.config.app.shape import Frozen, folded_keys_of, is_entry_name, key_of, keys_of, kind_of, nested_model
 from multilane.errors import printable
 from multilane.secret import without_credentials
 
 Model = TypeVar("Model", bound=Frozen)
-Steps = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 # Values for required keys that are missing, so that the rest can be checked.
 _PLACEHOLDERS: Final[Mapping[str, object]] = {
@@ -44,17 +44,17 @@ class Reading(Generic[Model]):
     section: str
     entry: TreeEntry
     config: Model
-    faulty: frozenset[Steps]
+    faulty: frozenset[KeyPath]
 
     @property
     def sound(self) -> bool:
         return not self.faulty
 
-    def node(self, steps: Steps) -> Node | None:
+    def node(self, steps: KeyPath) -> TreeNode | None:
         """The node of a field in the file."""
         return _node_at(self.entry.node, type(self.config), steps)
 
-    def location(self, steps: Steps) -> SourceLocation:
+    def location(self, steps: KeyPath) -> SourceLocation:
         """The location of a field, or of its parent if the field is not set."""
         for end in range(len(steps), 0, -1):
             found = self.node(steps[:end])
@@ -62,7 +62,7 @@ class Reading(Generic[Model]):
                 return found.location
         return self.entry.location
 
-    def path(self, steps: Steps) -> str:
+    def path(self, steps: KeyPath) -> str:
         return joined(self.section, self.entry.key, *_keys_along(type(self.config), steps))
 
 
@@ -72,14 +72,14 @@ class _EntryReader:
     entry: TreeEntry
     model: type[Frozen]
     problems: Problems
-    faulty: set[Steps] = field(default_factory=set)
+    faulty: set[KeyPath] = field(default_factory=set)
 
-    def report(self, location: SourceLocation, steps: Steps, what: str, fix: str) -> None:
+    def report(self, location: SourceLocation, steps: KeyPath, what: str, fix: str) -> None:
         path = joined(self.section, self.entry.key, *_keys_along(self.model, steps))
         self.problems.add(location, path, what, fix)
         self.faulty.add(steps)
 
-    def fields(self, branch: Branch, model: type[Frozen], above: Steps) -> dict[str, Any]:
+    def fields(self, branch: Branch, model: type[Frozen], above: KeyPath) -> dict[str, Any]:
         """Values by field name. A key without a value counts as absent."""
         known = folded_keys_of(model)
         values: dict[str, Any] = {}
@@ -94,14 +94,14 @@ class _EntryReader:
                 self._take(values, name, entry.node, model, above)
         return values
 
-    def _unknown(self, entry: TreeEntry, model: type[Frozen], above: Steps) -> None:
+    def _unknown(self, entry: TreeEntry, model: type[Frozen], above: KeyPath) -> None:
         keys = keys_of(model)
         fix = did_you_mean(entry.key, keys) or f"the keys here are {', '.join(keys)}"
         path = joined(self.section, self.entry.key, *_keys_along(self.model, above), printable(entry.key, 80))
         self.problems.add(entry.location, path, "unknown key", fix)
         self.faulty.add((*above, "?"))
 
-    def _take(self, values: dict[str, Any], name: str, node: Node, model: type[Frozen], above: Steps) -> None:
+    def _take(self, values: dict[str, Any], name: str, node: TreeNode, model: type[Frozen], above: KeyPath) -> None:
         nested = nested_model(model.model_fields[name])
         if _has_broken(node):
             self.faulty.add((*above, name))
@@ -130,13 +130,13 @@ class _EntryReader:
                 self._unfit(steps, fault.get("ctx", {}).get("error"))
                 holder.pop(steps[-1], None)
 
-    def _missing(self, steps: Steps) -> None:
+    def _missing(self, steps: KeyPath) -> None:
         info = _model_at(self.model, steps[:-1]).model_fields[steps[-1]]
         holder = _node_at(self.entry.node, self.model, steps[:-1]) if steps[:-1] else None
         location = self.entry.location if holder is None else holder.location
         self.report(location, steps, "the key is missing", f"add it: {_first_sentence(info.description or '')}")
 
-    def _unfit(self, steps: Steps, error: object) -> None:
+    def _unfit(self, steps: KeyPath, error: object) -> None:
         node = _node_at(self.entry.node, self.model, steps)
         location = self.entry.location if node is None else node.location
         if not isinstance(error, Unfit):
@@ -173,7 +173,7 @@ def read_entry(section: str, entry: TreeEntry, model: type[Model], problems: Pro
     raise AssertionError(f"{model.__name__} has no placeholder for one of its fields")
 
 
-def variables_of(node: Node) -> tuple[str, ...]:
+def variables_of(node: TreeNode) -> tuple[str, ...]:
     """The environment variables that a value was made from."""
     if isinstance(node, Scalar):
         return node.variables
@@ -181,26 +181,26 @@ def variables_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for item in below for name in variables_of(item)))
 
 
-def _shown(node: Node | None) -> str:
+def _shown(node: TreeNode | None) -> str:
     """A value as the file has it, because the text of a variable may be a secret."""
     if isinstance(node, Scalar):
         return repr(printable(without_credentials(node.written if node.variables else node.text), 60))
     return " and ".join(f"${{{name}}}" for name in variables_of(node)) if node is not None else ""
 
 
-def _has_broken(node: Node) -> bool:
+def _has_broken(node: TreeNode) -> bool:
     if isinstance(node, Scalar):
         return node.broken
     return isinstance(node, Listing) and any(_has_broken(item) for item in node.items)
 
 
-def _model_at(model: type[Frozen], steps: Steps) -> type[Frozen]:
+def _model_at(model: type[Frozen], steps: KeyPath) -> type[Frozen]:
     for step in steps:
         model = nested_model(model.model_fields[step]) or model
     return model
 
 
-def _keys_along(model: type[Frozen], steps: Steps) -> list[str]:
+def _keys_along(model: type[Frozen], steps: KeyPath) -> list[str]:
     """The keys of a path through fields; names below a field without a model stay as they are."""
     keys = []
     at: type[Frozen] | None = model
@@ -211,7 +211,7 @@ def _keys_along(model: type[Frozen], steps: Steps) -> list[str]:
     return keys
 
 
-def _node_at(node: Node | None, model: type[Frozen], steps: Steps) -> Node | None:
+def _node_at(node: TreeNode | None, model: type[Frozen], steps: KeyPath) -> TreeNode | None:
     at: type[Frozen] | None = model
     for step in steps:
         if not isinstance(node, Branch):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from multilane.config.app.entries import Reading, variables_of
 from multilane.config.app.files.source_location import SourceLocation
-from multilane.config.app.files.tree import Node
+from multilane.config.app.files.tree import TreeNode
 from multilane.config.app.loading import Loaded
 from multilane.config.app.shape import Frozen, is_entry_name, kind_of, nested_model
 from multilane.config.app.units import format_duration, format_size
@@ -107,5 +107,5 @@ def _shown(value: object, form: str) -> str:
     return printable(text, _SHOWN) or "-"
 
 
-def _origin(node: Node | None) -> Origin:
+def _origin(node: TreeNode | None) -> Origin:
     return Origin() if node is None else Origin(node.location, node.profile, variables_of(node))

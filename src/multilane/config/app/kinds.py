@@ -23,10 +23,10 @@ from multilane.config.addresses import parse_addresses
 from multilane.config.app.files.tree import Branch, Listing, Scalar
 from multilane.config.app.schedule import NotASchedule, Schedule, time_zone_of
 from multilane.config.app.units import LARGEST_SIZE, NotAUnit, parse_duration, parse_size
+from multilane.config.properties import INT_MAX
 from multilane.errors import ConfigError, printable
 from multilane.secret import Secret
 
-INT_MAX: Final = 2**31 - 1
 _KAFKA_PORT: Final = 9092
 _VARIABLE: Final = r"\$\{"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -292,8 +292,8 @@ _TEXT_SCHEMA: Final = {"type": ["string", "number", "boolean"]}
 _LIST_SCHEMA: Final = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
 
 Text = Annotated[str, FieldKind(_text, _TEXT_SCHEMA)]
-Topic = Annotated[str, FieldKind(_topic, {"type": "string", "pattern": rf"^[A-Za-z0-9._-]{{1,249}}$|{_VARIABLE}"})]
-Topics = Annotated[tuple[str, ...], FieldKind(_topics, _LIST_SCHEMA)]
+TopicName = Annotated[str, FieldKind(_topic, {"type": "string", "pattern": rf"^[A-Za-z0-9._-]{{1,249}}$|{_VARIABLE}"})]
+TopicList = Annotated[tuple[str, ...], FieldKind(_topics, _LIST_SCHEMA)]
 Paths = Annotated[tuple[str, ...], FieldKind(_paths, _LIST_SCHEMA)]
 Brokers = Annotated[tuple[str, ...], FieldKind(_brokers, _LIST_SCHEMA)]
 Hidden = Annotated[Secret, FieldKind(_secret, {"type": "string", "writeOnly": True}, secret=True)]
@@ -302,7 +302,9 @@ Seconds = Annotated[float, FieldKind(lambda v: _seconds(v, zero=False), _DURATIO
 SecondsOrZero = Annotated[float, FieldKind(lambda v: _seconds(v, zero=True), _DURATION_SCHEMA, form="duration")]
 Cron = Annotated[str, FieldKind(_cron, {"type": "string", "examples": ["*/5 * * * *", "@every 10m", "@daily"]})]
 Zone = Annotated[str, FieldKind(_zone, {"type": "string", "examples": ["Europe/Berlin", "UTC"]})]
-Offsets = Annotated[str, words(_OFFSETS, ("newest", "oldest", "OffsetNewest", "OffsetOldest", "latest", "earliest"))]
+StartOffset = Annotated[
+    str, words(_OFFSETS, ("newest", "oldest", "OffsetNewest", "OffsetOldest", "latest", "earliest"))
+]
 Acks = Annotated[str, words(_ACKS, ("NoResponse", "WaitForLocal", "WaitForAll", "0", "1", "all"))]
 LaneClasses = Annotated[
     Mapping[str, int],

@@ -15,7 +15,7 @@ from typing import Final
 from multilane.config.app.files import tree
 from multilane.config.app.files.environment import interpolate
 from multilane.config.app.files.source_location import Problems, SourceLocation, TooManyProblems, joined
-from multilane.config.app.files.tree import Branch, Listing, Node, Scalar
+from multilane.config.app.files.tree import Branch, Listing, Scalar, TreeNode
 from multilane.config.app.kafka_names import is_secret
 
 _WORTH_READING: Final = (re.compile(rb"(?i)properties|auth"), re.compile(rb"(?i)password|jaas|key"))
@@ -35,7 +35,7 @@ def literal_secrets(data: bytes, file: str) -> list[Found]:
     return sorted(dict(_in(root, ())).items())
 
 
-def _in(node: Node, path: tuple[str, ...]) -> Iterator[Found]:
+def _in(node: TreeNode, path: tuple[str, ...]) -> Iterator[Found]:
     if isinstance(node, Listing):
         for item in node.items:
             yield from _in(item, path)
@@ -55,7 +55,7 @@ def _in(node: Node, path: tuple[str, ...]) -> Iterator[Found]:
         yield from _in(entry.node, here)
 
 
-def _is_literal(node: Node) -> bool:
+def _is_literal(node: TreeNode) -> bool:
     """With a variable that has no default, the text around it is no secret: `...LoginModule password="${NAME}";`."""
     if not isinstance(node, Scalar) or node.empty:
         return False

@@ -258,7 +258,7 @@ def _redacted(text: str, filled: Iterable[tuple[str, str]]) -> str:
     return text
 
 
-def _filled(node: tree.Node) -> Iterator[tuple[str, str]]:
+def _filled(node: tree.TreeNode) -> Iterator[tuple[str, str]]:
     """Values that came from variables, each with its form in the file."""
     if isinstance(node, Scalar):
         if node.variables:

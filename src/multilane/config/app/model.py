@@ -11,18 +11,18 @@ from typing import Annotated, TypeVar
 from multilane.config.app.cluster import ClusterConfig, ErrorReading
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.files.source_location import did_you_mean, listed
-from multilane.config.app.kinds import Seconds, Text, Topic, Topics, whole
+from multilane.config.app.kinds import Seconds, Text, TopicList, TopicName, whole
 from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
 from multilane.errors import ConfigError, printable
 
-Named = TypeVar("Named")
+NamedEntry = TypeVar("NamedEntry")
 
 
 class ProducerTopicConfig(Frozen):
     """A topic that the application writes to, under a name of its own."""
 
     name: str = setting("The name of the producer.", key=ENTRY_NAME)
-    topic: Topic = setting("The topic.", key="name")
+    topic: TopicName = setting("The topic.", key="name")
     cluster: Text = setting("The name of the cluster.")
 
 
@@ -31,10 +31,10 @@ class ShovelConfig(ErrorReading):
 
     name: str = setting("The name of the error consumer.", key=ENTRY_NAME)
     group_id: Text = setting("The group that reads the topics.")
-    topics: Topics = setting("The topics to read.")
+    topics: TopicList = setting("The topics to read.")
     max_error_count: Annotated[int, whole(0)] = setting("How often a record may be moved before the last step.")
     cluster: Text = setting("The name of the cluster.")
-    target_topic: Topic | None = setting("Where records go; without it, back to their original topic.", None)
+    target_topic: TopicName | None = setting("Where records go; without it, back to their original topic.", None)
     close_when_no_message: Seconds = setting(
         "A partition is done after this long without a record.", 60.0, key="closeConsumerWhenThereIsNoMessage"
     )
@@ -65,7 +65,7 @@ class AppConfig(Frozen):
         return _found(self.shovels, name, "error consumer")
 
 
-def _found(entries: Mapping[str, Named], name: str, what: str) -> Named:
+def _found(entries: Mapping[str, NamedEntry], name: str, what: str) -> NamedEntry:
     folded = name.casefold()
     for known, entry in entries.items():
         if known.casefold() == folded:

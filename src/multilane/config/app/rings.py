@@ -15,18 +15,17 @@ from multilane.config.app.cluster_identity import ClusterOf
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.files.source_location import joined
 from multilane.config.app.model import ShovelConfig
-from multilane.config.app.rules import RuleFinding
+from multilane.config.app.rules import EntryFinding, RuleFinding
 
-EntryFinding = tuple[str, str, RuleFinding]
-Topic = tuple[str, str]  # the cluster's identity, and the name
+RingTopic = tuple[str, str]  # the cluster's identity, and the name
 
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
     """Failed records of one topic go to another topic."""
 
-    source: Topic
-    target: Topic
+    source: RingTopic
+    target: RingTopic
     consumer: str
     field: str
 
@@ -72,7 +71,7 @@ def of_rings(consumers: Iterable[ConsumerGroupConfig], cluster_of: ClusterOf) ->
     """Each ring once. The rules of a consumer report a ring within it. Error consumers are no part of a ring: they
     count how often they move a record, and `maxErrorCount` bounds it."""
     edges = _on_rings([edge for consumer in consumers for edge in _edges(consumer, cluster_of(consumer.cluster))])
-    known: set[frozenset[Topic]] = set()
+    known: set[frozenset[RingTopic]] = set()
     for first in edges:
         ring = _ring_through(first, edges)
         topics = frozenset(edge.source for edge in ring)
@@ -106,8 +105,8 @@ def _on_rings(edges: list[_Edge]) -> list[_Edge]:
 
 def _ring_through(first: _Edge, edges: Iterable[_Edge]) -> list[_Edge]:
     """The shortest ring through this edge, or an empty list."""
-    leading: Mapping[Topic, list[_Edge]] = _by_source(edges)
-    ways: dict[Topic, list[_Edge]] = {first.target: [first]}
+    leading: Mapping[RingTopic, list[_Edge]] = _by_source(edges)
+    ways: dict[RingTopic, list[_Edge]] = {first.target: [first]}
     waiting = deque([first.target])
     while waiting:
         at = waiting.popleft()
@@ -120,8 +119,8 @@ def _ring_through(first: _Edge, edges: Iterable[_Edge]) -> list[_Edge]:
     return []
 
 
-def _by_source(edges: Iterable[_Edge]) -> dict[Topic, list[_Edge]]:
-    found: dict[Topic, list[_Edge]] = defaultdict(list)
+def _by_source(edges: Iterable[_Edge]) -> dict[RingTopic, list[_Edge]]:
+    found: dict[RingTopic, list[_Edge]] = defaultdict(list)
     for edge in edges:
         found[edge.source].append(edge)
     return found

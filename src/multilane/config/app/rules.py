@@ -15,6 +15,7 @@ from typing import Final
 from multilane.config.app.clients import PRODUCER_KEYS, READER_KEYS
 from multilane.config.app.cluster import ClusterConfig, ErrorConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.app.entries import KeyPath
 from multilane.config.app.files.source_location import did_you_mean, listed
 from multilane.config.app.kafka_names import fault, meaning
 from multilane.config.app.model import ProducerTopicConfig, ShovelConfig
@@ -23,7 +24,6 @@ from multilane.config.app.shape import Frozen, key_of
 from multilane.config.properties import Scope
 from multilane.errors import ConfigError
 
-Steps = tuple[str, ...]
 _PROPERTIES: Final = "properties"
 # Set by a required key, or by the app itself.
 _SET_ELSEWHERE: Final = {
@@ -36,10 +36,13 @@ _SET_ELSEWHERE: Final = {
 class RuleFinding:
     """`steps` is the path of the field at fault. The finding is dropped if a field in `rests_on` has faults."""
 
-    steps: Steps
+    steps: KeyPath
     what: str
     fix: str
-    rests_on: tuple[Steps, ...] = ()
+    rests_on: tuple[KeyPath, ...] = ()
+
+
+EntryFinding = tuple[str, str, RuleFinding]  # the section and the name of an entry
 
 
 def of_consumer(config: ConsumerGroupConfig) -> Iterator[RuleFinding]:
@@ -113,7 +116,7 @@ def of_cluster(config: ClusterConfig) -> Iterator[RuleFinding]:
         yield from _schedule(config.error, ("error",))
 
 
-def _schedule(config: ErrorConfig | ShovelConfig, above: Steps) -> Iterator[RuleFinding]:
+def _schedule(config: ErrorConfig | ShovelConfig, above: KeyPath) -> Iterator[RuleFinding]:
     """Finds a day that exists in no year, which needs the zone; each part was checked alone before."""
     try:
         Schedule.parse(config.cron, config.time_zone)
@@ -143,7 +146,7 @@ def of_dead_topics(
             yield RuleFinding((cluster.name, "error", "dead"), what, "use a separate topic")
 
 
-def of_properties(config: Frozen, properties: Mapping[str, object], above: Steps = ()) -> Iterator[RuleFinding]:
+def of_properties(config: Frozen, properties: Mapping[str, object], above: KeyPath = ()) -> Iterator[RuleFinding]:
     """Checks each property by itself, and against the keys that set the same thing."""
     at_cluster = isinstance(config, ClusterConfig)
     for key, value in properties.items():
@@ -156,7 +159,7 @@ def of_properties(config: Frozen, properties: Mapping[str, object], above: Steps
         yield from _clash(config, key, value, steps, at_cluster)
 
 
-def _clash(config: Frozen, key: str, value: object, steps: Steps, at_cluster: bool) -> Iterator[RuleFinding]:
+def _clash(config: Frozen, key: str, value: object, steps: KeyPath, at_cluster: bool) -> Iterator[RuleFinding]:
     found = meaning(key)
     name = found.row.name
     if name in _SET_ELSEWHERE:
@@ -171,7 +174,7 @@ def _clash(config: Frozen, key: str, value: object, steps: Steps, at_cluster: bo
         yield from _twice(config, name, steps)
 
 
-def _twice(config: Frozen, name: str, steps: Steps) -> Iterator[RuleFinding]:
+def _twice(config: Frozen, name: str, steps: KeyPath) -> Iterator[RuleFinding]:
     settings: Frozen = config.producer if isinstance(config, ClusterConfig) else config
     keys = PRODUCER_KEYS if isinstance(config, ClusterConfig) else READER_KEYS
     for field, (property_name, _) in keys.items():
@@ -182,7 +185,7 @@ def _twice(config: Frozen, name: str, steps: Steps) -> Iterator[RuleFinding]:
 
 
 def of_whole(
-    parse: Callable[[Mapping[str, object]], object], properties: Mapping[str, object], steps: Steps
+    parse: Callable[[Mapping[str, object]], object], properties: Mapping[str, object], steps: KeyPath
 ) -> Iterator[RuleFinding]:
     """The client's own check of the properties that it would get."""
     try:

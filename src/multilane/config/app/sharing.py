@@ -16,14 +16,13 @@ from multilane.config.app.clients import consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.cluster_identity import ClusterOf
 from multilane.config.app.consumer import ConsumerGroupConfig
-from multilane.config.app.rules import RuleFinding
+from multilane.config.app.rules import EntryFinding, RuleFinding
 from multilane.config.consumer import parse_consumer
 from multilane.config.sharing_key import SharingKey, sharing_key
 
 OFF: Final = "off"
 CROSS_TOPIC: Final = "cross-topic"
 Pair = tuple[ConsumerGroupConfig, ClusterConfig]
-EntryFinding = tuple[str, str, RuleFinding]
 
 
 def mode_of(consumer: ConsumerGroupConfig, cluster: ClusterConfig) -> str | None:

@@ -17,7 +17,7 @@ from multilane.errors import ConfigError, DataLoss
 
 Bound = Literal["earliest", "latest"] | int | Mapping[int, int]
 Stretch = tuple[int, int]
-Offsets = Mapping[int, int]  # by partition
+OffsetByPartition = Mapping[int, int]  # by partition
 
 
 def parse_offsets(text: str) -> dict[int, int]:
@@ -55,7 +55,7 @@ def named_partitions(begin: Bound, end: Bound) -> frozenset[int] | None:
     return named[0] if named else None
 
 
-def stretches(starts: Offsets, ends: Offsets, logs: Mapping[int, Stretch]) -> dict[int, Stretch]:
+def stretches(starts: OffsetByPartition, ends: OffsetByPartition, logs: Mapping[int, Stretch]) -> dict[int, Stretch]:
     """The stretch of each partition. `logs`: where each begins and ends now. Raises if a stretch is not in the log."""
     found = {}
     for partition, start in sorted(starts.items()):

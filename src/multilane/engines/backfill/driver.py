@@ -21,7 +21,7 @@ from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import BackfillProgress, report_from
 from multilane.engines.backfill.states import AT_WORK, OVER, TRANSITIONS, BackfillState
 from multilane.engines.backfill.worker import BackfillTask
-from multilane.engines.channel.channel import Message, MessageChannel
+from multilane.engines.channel.channel import ChannelMessage, MessageChannel
 from multilane.engines.channel.inbox import DriverInbox
 from multilane.engines.moves import moved
 from multilane.engines.task import TaskPlan
@@ -247,7 +247,7 @@ class BackfillDriver:
 
     # --- messages of tasks -------------------------------------------------------------------------------------------
 
-    def on_message(self, number: int, channel: MessageChannel, message: Message) -> None:
+    def on_message(self, number: int, channel: MessageChannel, message: ChannelMessage) -> None:
         if message["kind"] == FromTask.HELLO:
             self._on_hello(number, channel, message)
             return
@@ -265,7 +265,7 @@ class BackfillDriver:
             self._write()
             self._inbox.send(number, ToTask.CLOSED)
 
-    def _on_hello(self, number: int, channel: MessageChannel, message: Message) -> None:
+    def _on_hello(self, number: int, channel: MessageChannel, message: ChannelMessage) -> None:
         self._inbox.connect(number, channel)
         log.info("task %d begins on %s, process %s", number, message.get("host"), message.get("pid"))
         if self._state not in AT_WORK:

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from multilane.commit.runs import Run
+from multilane.commit.runs import SettledOffsets
 from multilane.engines.backfill.bounds import Stretch
+from multilane.engines.batches.messages import Json
 from multilane.errors import ConfigError
 from multilane.outcome.in_place import ExhaustedRecord
-
-Json = Any
-Start = tuple[int, tuple[Run, ...]]  # everything below the offset is settled, and so are these runs
 
 _FORMAT: Final = 1
 _DAMAGED: Final = (KeyError, TypeError, ValueError, AttributeError)  # raised for a file that was edited
@@ -78,7 +76,7 @@ def check_format(saved: Json) -> None:
 class ProgressReport:
     """What a task has done since its last one."""
 
-    positions: Mapping[int, Start]  # by partition
+    positions: Mapping[int, SettledOffsets]  # by partition
     settled: int = 0  # records, including failed ones
     failed: tuple[ExhaustedRecord, ...] = ()
     epochs: Mapping[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
@@ -97,11 +95,11 @@ def report_from(message: Json) -> ProgressReport:
     return ProgressReport(positions_from(message["places"]), message["settled"], failed, epochs_from(message))
 
 
-def positions_to_json(positions: Mapping[int, Start]) -> Json:
+def positions_to_json(positions: Mapping[int, SettledOffsets]) -> Json:
     return {str(partition): [offset, [list(run) for run in runs]] for partition, (offset, runs) in positions.items()}
 
 
-def positions_from(saved: Json) -> dict[int, Start]:
+def positions_from(saved: Json) -> dict[int, SettledOffsets]:
     return {
         int(partition): (offset, tuple((first, last) for first, last in runs))
         for partition, (offset, runs) in saved.items()
@@ -120,7 +118,7 @@ def epochs_from(saved: Json) -> dict[int, int]:
 @dataclass(slots=True)
 class BackfillProgress:
     plan: BackfillPlan
-    positions: dict[int, Start]
+    positions: dict[int, SettledOffsets]
     records: int = 0  # settled so far, in all runs
     seconds: float = 0.0  # of work, in all runs
     round: int = 1  # increases when the failed records are reprocessed
@@ -233,7 +231,7 @@ def progress_from(plan: BackfillPlan, saved: Json) -> BackfillProgress:
     return progress
 
 
-def _is_sound(position: Start, stretch: Stretch) -> bool:
+def _is_sound(position: SettledOffsets, stretch: Stretch) -> bool:
     """Whether the position is within the stretch, and its runs are ordered and separate, as they are written."""
     offset, runs = position
     edges = [offset, *(edge for first, last in runs for edge in (first, last + 1))]
@@ -241,7 +239,7 @@ def _is_sound(position: Start, stretch: Stretch) -> bool:
     return is_ordered and stretch[0] <= offset and edges[-1] <= stretch[1]
 
 
-def _before(end: int, position: Start) -> Start:
+def _before(end: int, position: SettledOffsets) -> SettledOffsets:
     """Cut the position at the end of the stretch."""
     offset, runs = position
     return min(offset, end), tuple((first, min(last, end - 1)) for first, last in runs if first < end)

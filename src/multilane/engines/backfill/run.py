@@ -24,7 +24,7 @@ from multilane.config.app.clients import admin_properties, consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
-from multilane.engines.backfill.bounds import Bound, Offsets, bound_text, named_partitions, stretches
+from multilane.engines.backfill.bounds import Bound, OffsetByPartition, bound_text, named_partitions, stretches
 from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan, BackfillStatus
 from multilane.engines.backfill.job import BackfillJob
 from multilane.engines.backfill.log_checks import Logs, check_ends, check_settled, check_there
@@ -180,7 +180,7 @@ def _new_plan(
     return BackfillPlan(config.name, config.group_id, topic.name, _id_of(topic), *texts, found)
 
 
-def _no_later(starts: Offsets, ends: Offsets, begin: Bound) -> Offsets:
+def _no_later(starts: OffsetByPartition, ends: OffsetByPartition, begin: Bound) -> OffsetByPartition:
     """Timestamps of a topic need not increase: the first record since the begin time may come after the end. Then the
     stretch is empty. Offsets are taken as given."""
     return starts if isinstance(begin, Mapping) else {p: min(start, ends[p]) for p, start in starts.items()}

@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from multilane.commit.runs import SettledOffsets
 from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import (
-    Json,
     ProgressReport,
-    Start,
     epochs_from,
     epochs_to_json,
     positions_from,
     positions_to_json,
 )
+from multilane.engines.batches.messages import Json
 from multilane.engines.channel.channel import MessageChannel
 from multilane.engines.task import CLEANLY, TaskPlan, WorkerTask, ended_row, run_in_worker
 from multilane.errors import (
@@ -50,7 +50,7 @@ class BackfillTask:
 
     consumer: str  # its name in the configuration
     topic: str
-    starts: Mapping[int, Start]  # by partition
+    starts: Mapping[int, SettledOffsets]  # by partition
     ends: Mapping[int, int]
     to_error_topic: bool = False  # copy exhausted records there as well
     skips_deleted: bool = False  # if records were deleted before they were read, continue at the log's beginning

@@ -21,7 +21,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan, members_from
 from multilane.engines.batches.messages import FromDriver, ToDriver
 from multilane.engines.batches.states import QUERY_TRANSITIONS, QueryState
-from multilane.engines.channel.channel import Message, MessageChannel
+from multilane.engines.channel.channel import ChannelMessage, MessageChannel
 from multilane.engines.channel.server import ChannelServer
 from multilane.engines.job_names import job_name
 from multilane.engines.moves import moved
@@ -267,7 +267,7 @@ class QuerySupervisor:
         if self._state is QueryState.RUNNING:
             self._move(QueryState.ENDING)
 
-    def _on_message(self, channel: MessageChannel, message: Message) -> None:
+    def _on_message(self, channel: MessageChannel, message: ChannelMessage) -> None:
         kind = message["kind"]
         if kind == ToDriver.REPORT:
             self.progress.add(message)

@@ -31,7 +31,7 @@ from multilane.engines.batches.messages import (
     retries_from,
 )
 from multilane.engines.batches.start_barrier import StartBarrier
-from multilane.engines.channel.channel import Message, MessageChannel, connect
+from multilane.engines.channel.channel import ChannelMessage, MessageChannel, connect
 from multilane.engines.channel.server import ChannelServer
 from multilane.engines.worker_environment import in_worker_environment
 from multilane.errors import ChannelLost, ConfigError
@@ -283,7 +283,7 @@ class LeaseCoordinator:
         with suppress(RuntimeError):  # the loop is closed: the run is over
             self._loop.call_soon_threadsafe(event)
 
-    def _on_message(self, channel: MessageChannel, message: Message) -> None:
+    def _on_message(self, channel: MessageChannel, message: ChannelMessage) -> None:
         handle = {
             FromWorker.HELLO: self._on_hello,
             FromWorker.PROGRESS: self._on_progress,
@@ -306,7 +306,7 @@ class LeaseCoordinator:
         self._gauges.pop(channel, None)
         self._lease_table.lose(channel)
 
-    def _on_hello(self, channel: MessageChannel, message: Message) -> None:
+    def _on_hello(self, channel: MessageChannel, message: ChannelMessage) -> None:
         number = message["number"]
         for consumer, overrides in self._overrides.items():
             channel.try_send(ToWorker.STEER, consumer=consumer, steering=overrides)
@@ -324,37 +324,37 @@ class LeaseCoordinator:
             lease = replace(lease, members=members)
         channel.try_send(ToWorker.GRANT, number=number, loan=None if lease is None else lease.to_json())
 
-    def _on_progress(self, channel: MessageChannel, message: Message) -> None:
+    def _on_progress(self, channel: MessageChannel, message: ChannelMessage) -> None:
         self._lease_table.note_progress(map(lease_from, message["units"]), channel)
 
-    def _on_returned(self, channel: MessageChannel, message: Message) -> None:
+    def _on_returned(self, channel: MessageChannel, message: ChannelMessage) -> None:
         self._lease_table.take_back(map(lease_from, message["units"]), channel)
 
-    def _on_over(self, channel: MessageChannel, message: Message) -> None:
+    def _on_over(self, channel: MessageChannel, message: ChannelMessage) -> None:
         self._on_returned(channel, message)
         self._lease_table.close(message["number"], channel)
         channel.try_send(
             ToWorker.CLOSED, number=message["number"]
         )  # before its task ends, and the next batch is planned
 
-    def _on_released(self, channel: MessageChannel, message: Message) -> None:
+    def _on_released(self, channel: MessageChannel, message: ChannelMessage) -> None:
         number = message["unit"]
         self._lease_table.note_retries(number, retries_from(message["tried"]))
         self._lease_table.release(number, held_from(message["settled"]), channel, is_settled=True)
         self._lease_table.release(number, held_from(message["undone"]), channel, is_settled=False)
 
-    def _on_cannot_start(self, channel: MessageChannel, message: Message) -> None:
+    def _on_cannot_start(self, channel: MessageChannel, message: ChannelMessage) -> None:
         """A worker cannot make the application. If other workers could, that may pass: Spark retries the task."""
         del channel
         if self._driver is not None and not self._has_served:
             self._driver.try_send(ToDriver.FAILED, error=message["error"], is_refused=True)
 
-    def _on_counts(self, channel: MessageChannel, message: Message) -> None:
+    def _on_counts(self, channel: MessageChannel, message: ChannelMessage) -> None:
         self._renew(channel, message)
         self._counts += message["counts"]
         self._failures += message.get("failures") or []
         self._gauges[channel] = message.get("gauges") or []
 
-    def _renew(self, channel: MessageChannel, message: Message) -> None:
+    def _renew(self, channel: MessageChannel, message: ChannelMessage) -> None:
         if self._app is not None and message.get("sent") is not None:
             channel.try_send(ToWorker.RENEW, sent=message["sent"], seconds=self._app.lease_seconds())

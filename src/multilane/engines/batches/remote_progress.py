@@ -16,18 +16,16 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from multilane.commit.ledger import CommitPoint
-from multilane.commit.runs import Run
+from multilane.commit.runs import Run, SettledOffsets
 from multilane.lanes.assignment import Start
 from multilane.types import NO_EPOCH
-
-Settled = tuple[int, tuple[Run, ...]]  # everything below the offset, and these runs beyond it
 
 
 class RemoteProgress:
     __slots__ = ("_end_epoch", "_epoch", "_held", "_reported", "_undone")
 
     def __init__(self, start: Start) -> None:
-        self._reported: Settled = (start.offset, start.runs)
+        self._reported: SettledOffsets = (start.offset, start.runs)
         self._epoch = start.leader_epoch
         self._end_epoch = start.end_epoch
         self._held: set[int] = set()
@@ -58,7 +56,7 @@ class RemoteProgress:
         is_known = self._epoch != NO_EPOCH and offset <= self._reported[0]
         return self._epoch if is_known else self._end_epoch
 
-    def _start(self) -> Settled:
+    def _start(self) -> SettledOffsets:
         return including(without(self._reported, self._undone), self._held)
 
     def note(self, point: CommitPoint) -> None:
@@ -90,7 +88,7 @@ class RemoteProgress:
             self._undone.add(offset)
 
 
-def without(start: Settled, unsettled: Collection[int]) -> Settled:
+def without(start: SettledOffsets, unsettled: Collection[int]) -> SettledOffsets:
     """The same, with these offsets not settled."""
     offset, runs = start
     if not unsettled:
@@ -110,7 +108,7 @@ def without(start: Settled, unsettled: Collection[int]) -> Settled:
     return lowest, tuple(pieces)
 
 
-def including(start: Settled, settled: Collection[int]) -> Settled:
+def including(start: SettledOffsets, settled: Collection[int]) -> SettledOffsets:
     """The same, with these offsets settled."""
     offset, runs = start
     if not settled:

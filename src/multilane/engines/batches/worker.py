@@ -31,7 +31,7 @@ from multilane.engines.batches.messages import (
     held_from,
     task_lease_from,
 )
-from multilane.engines.channel.channel import Message, MessageChannel, connect
+from multilane.engines.channel.channel import ChannelMessage, MessageChannel, connect
 from multilane.engines.worker_environment import in_worker_environment
 from multilane.errors import ChannelLost, MemberFailed
 from multilane.lanes.consumer_overrides import ConsumerOverrides, overrides_from
@@ -173,7 +173,7 @@ class LeaseWorker:
             self._abandon()
             self._channel.close()  # the coordinator waits for it
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: ChannelMessage) -> None:
         match message["kind"]:
             case ToWorker.GRANT:
                 # Started here, so that later messages find it started.
@@ -198,7 +198,7 @@ class LeaseWorker:
     def _serve(self, lease: TaskLease) -> Future[list[PartitionLease]]:
         return self._on_loop(self._app.serve(lease))
 
-    def _answer(self, kind: ToWorker, message: Message, result: Any) -> None:
+    def _answer(self, kind: ToWorker, message: ChannelMessage, result: Any) -> None:
         expected = self._answers.pop((kind, message["number"]), None)
         if expected is not None:
             expected.set_result(result)

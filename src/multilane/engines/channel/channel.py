@@ -26,7 +26,7 @@ from multilane.logs import logger
 
 log = logger(__name__)
 
-Message = dict[str, Any]
+ChannelMessage = dict[str, Any]
 
 _MAX_BYTES: Final = 1 << 30  # of a message
 _MAX_BYTES_UNPROVEN: Final = 1 << 12  # before the peer has proved its identity
@@ -72,7 +72,7 @@ class MessageChannel:
         with suppress(ChannelLost):
             self.send(kind, **fields)
 
-    def receive(self) -> Message | None:
+    def receive(self) -> ChannelMessage | None:
         """The next message; None when the connection has ended."""
         try:
             line = self._incoming.readline(self._max_bytes + 1)
@@ -190,7 +190,7 @@ def prove(channel: MessageChannel, token: str, transcript: Transcript, mine: str
     return True
 
 
-def hex_field(message: Message | None, kind: str) -> str | None:
+def hex_field(message: ChannelMessage | None, kind: str) -> str | None:
     """The field of a handshake message, which is named as its kind is."""
     value = None if message is None or message["kind"] != kind else message.get(kind)
     return value if isinstance(value, str) and _HEX.fullmatch(value) is not None else None

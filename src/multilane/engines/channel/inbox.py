@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from multilane.clock import Clock
-from multilane.engines.channel.channel import Message, MessageChannel
+from multilane.engines.channel.channel import ChannelMessage, MessageChannel
 from multilane.engines.channel.server import ChannelServer
 from multilane.errors import ChannelLost
 from multilane.logs import logger
@@ -28,7 +28,7 @@ _DRAIN_SECONDS: Final = 1.0
 class InboxListener(Protocol):
     """Handles what arrives from tasks."""
 
-    def on_message(self, number: int, channel: MessageChannel, message: Message) -> None: ...
+    def on_message(self, number: int, channel: MessageChannel, message: ChannelMessage) -> None: ...
 
     def on_disconnect(self, number: int) -> None:
         """The task's channel has closed, and no other has replaced it."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
-from multilane.engines.channel.channel import Message, MessageChannel
+from multilane.engines.channel.channel import ChannelMessage, MessageChannel
 from multilane.engines.channel.inbox import DriverInbox
 from multilane.engines.continuous.messages import FailureStage, FromMember, ToMember
 from multilane.engines.continuous.roster import Order, Roster
@@ -184,7 +184,7 @@ class Supervisor:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def on_message(self, number: int, channel: MessageChannel, message: Message) -> None:
+    def on_message(self, number: int, channel: MessageChannel, message: ChannelMessage) -> None:
         kind = message["kind"]
         if kind == FromMember.READY:
             self._on_ready(number, channel, message)
@@ -193,7 +193,7 @@ class Supervisor:
         elif kind == FromMember.FAILED:
             self._on_failed(number, str(message.get("error")), str(message.get("stage")))
 
-    def _on_ready(self, number: int, channel: MessageChannel, message: Message) -> None:
+    def _on_ready(self, number: int, channel: MessageChannel, message: ChannelMessage) -> None:
         self._inbox.connect(number, channel)
         self._failed_starts[number] = 0
         log.info("member %d is ready on %s, process %s", number, message.get("host"), message.get("pid"))

@@ -25,7 +25,7 @@ class Settles(Protocol):
     def settled(self) -> int: ...
 
 
-Groups = Mapping[str, Settles]
+SettlingGroups = Mapping[str, Settles]
 
 
 class SettledCounts:
@@ -34,7 +34,7 @@ class SettledCounts:
     def __init__(self) -> None:
         self._known: Counter[str] = Counter()
 
-    def take(self, groups: Groups) -> list[Count]:
+    def take(self, groups: SettlingGroups) -> list[Count]:
         counts: list[Count] = []
         for name, group in groups.items():
             more = group.settled - self._known[name]
@@ -57,7 +57,7 @@ class ProcessProgress:
         self._clock = clock
         self._settled = SettledCounts()
 
-    async def run(self, groups: Groups, gauges: Callable[[], Sequence[Gauge]]) -> None:
+    async def run(self, groups: SettlingGroups, gauges: Callable[[], Sequence[Gauge]]) -> None:
         """Run until cancelled."""
         self.progress.begin(self._clock.monotonic())
         while True:
@@ -68,12 +68,12 @@ class ProcessProgress:
             if (now := self._clock.monotonic()) >= self.progress.due:
                 self.progress.log_progress(now)
 
-    def close(self, groups: Groups) -> None:
+    def close(self, groups: SettlingGroups) -> None:
         self._note(groups)
         self.progress.forget()
         self.progress.close(self._clock.monotonic())
 
-    def _note(self, groups: Groups) -> None:
+    def _note(self, groups: SettlingGroups) -> None:
         settled = self._settled.take(groups)
         self.progress.note([*self._counts.take(), *settled])
         for name, labels, value in settled:

@@ -16,7 +16,8 @@ from typing import Any, Final, cast
 import numpy as np
 import pyarrow as pa
 
-from multilane.wire.records.block import Block, Bytes, Columns, Ints, Views
+from multilane.wire.records.arrays import Bytes, Ints, Views
+from multilane.wire.records.block import Block, Columns
 from multilane.wire.records.loading import kernels
 from multilane.wire.records.record import Record
 

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from multilane.errors import WrongRows
+from multilane.wire.records.arrays import Bytes, Ints
 from multilane.wire.records.arrow import shift_buffers, views_of
-from multilane.wire.records.block import Block, Bytes, Columns, Ints
+from multilane.wire.records.block import Block, Columns
 from multilane.wire.records.headers import compose
 
 NEEDED: Final = ("key", "value", "topic", "partition", "offset", "timestamp")

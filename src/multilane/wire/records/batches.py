@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, RecordBatchError, UnsupportedBatch
+from multilane.wire.records.arrays import Bytes, Ints
 from multilane.wire.records.layout import COLUMNS, MAX_BUFFER_BYTES, REASONS, RowWord, Status
 from multilane.wire.records.loading import kernels
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 _USUAL_BATCH: Final = 4096
 _NO_ROWS: Final[Ints] = np.empty((0, COLUMNS), np.int64)

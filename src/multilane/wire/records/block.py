@@ -17,15 +17,13 @@ import numpy.typing as npt
 
 from multilane.errors import RecordBatchError
 from multilane.wire.records import headers as header_bytes
+from multilane.wire.records.arrays import Bytes, Ints, Views
 from multilane.wire.records.layout import COLUMN_BYTES
 from multilane.wire.records.record import Headers, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Views = npt.NDArray[np.uint64]
 
 CHUNK: Final = 4096
 _LENGTH_FIRST: Final = np.dtype("<u4")

@@ -16,7 +16,7 @@ from typing import Final
 
 import google_crc32c
 
-from multilane.wire.records.batches import Bytes, Ints
+from multilane.wire.records.arrays import Bytes, Ints
 from multilane.wire.records.layout import CRC_START, RowWord
 from multilane.wire.records.loading import kernels
 

@@ -24,14 +24,11 @@ from typing import Any, Final
 
 import cramjam
 import numpy as np
-import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, OversizedBatch, RecordBatchError
+from multilane.wire.records.arrays import Bytes, Ints
 from multilane.wire.records.layout import FULL, MARK_SIZE, MAX_BUFFER_BYTES, ODD
 from multilane.wire.records.loading import kernels
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 GZIP: Final = 1
 SNAPPY: Final = 2

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, RecordBatchError
-from multilane.wire.records.batches import Bytes, Ints
+from multilane.wire.records.arrays import Bytes, Ints
 from multilane.wire.records.layout import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT, RowWord
 
 ABORT = 0

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from multilane.client.group.assignors import (
-    Assignment,
     AssignorMember,
-    Topics,
+    GroupAssignment,
     TopicShape,
+    TopicShapes,
     all_cooperative,
     find_assignor,
 )
@@ -31,7 +31,7 @@ def parts(text: str) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(word[0], int(word[1:])) for word in text.split())
 
 
-def short(assigned: Assignment) -> dict[str, str]:
+def short(assigned: GroupAssignment) -> dict[str, str]:
     return {member: " ".join(f"{p.topic}{p.partition}" for p in sorted(given)) for member, given in assigned.items()}
 
 
@@ -96,7 +96,7 @@ def test_a_rack_that_nobody_has_changes_nothing():
         assert assignor.assign(elsewhere, topics) == assignor.assign(plain, topics)
 
 
-TWO: Topics = {"t": TopicShape(6)}
+TWO: TopicShapes = {"t": TopicShape(6)}
 
 
 def test_a_new_member_gets_only_what_the_others_have_too_much_of():
@@ -125,7 +125,7 @@ def test_who_left_a_topic_loses_it_and_others_get_it_a_round_later():
     assert short(COOPERATIVE.assign(members, topics)) == {"a": "u0", "b": "t1"}
 
 
-def settled(*members: AssignorMember, topics: Topics = TWO):
+def settled(*members: AssignorMember, topics: TopicShapes = TWO):
     return resolve(members, lambda member: Stake(member.owned, member.generation), topics)
 
 
@@ -223,7 +223,7 @@ class FirstTakesAll:
     name = "first-takes-all"
     cooperative = False
 
-    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: TopicShapes) -> GroupAssignment:
         everything = tuple(TopicPartition(t, n) for t, shape in topics.items() for n in range(shape.partitions))
         first = min(member.member_id for member in members)
         return {member.member_id: everything if member.member_id == first else () for member in members}

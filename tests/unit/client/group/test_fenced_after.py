@@ -51,7 +51,7 @@ class SessionQuestion:
         return 1
 
     def ask(self):
-        (request,) = self.session.poll().requests
+        (request,) = self.session.poll(0.0).requests
         return request, request.build(1)
 
 
@@ -83,7 +83,7 @@ def test_the_groups_own_setting_counts_then_the_brokers():
     assert [(r.resource_type, r.resource_name) for r in entity.resources] == [(32, "g")]
     request.on_response(answer("consumer.session.timeout.ms", "12000"), 0.0)
     assert asked.seconds == [12.0]
-    assert not asked.session.poll().requests, "once"
+    assert not asked.session.poll(0.0).requests, "once"
 
 
 @pytest.mark.parametrize("refused", ["code", "failure", "absent"])
@@ -98,7 +98,7 @@ def test_whoever_may_not_read_one_asks_for_the_other(refused):
     request, entity = asked.ask()
     assert [(r.resource_type, r.resource_name) for r in entity.resources] == [(4, "1")]
     request.on_failure(NetworkError("gone"), 0.0)
-    assert (asked.seconds, not asked.session.poll().requests) == ([], True)
+    assert (asked.seconds, not asked.session.poll(0.0).requests) == ([], True)
 
 
 def test_a_classic_member_has_the_session_that_it_asked_for_and_is_not_fenced_while_it_joins():

@@ -6,6 +6,14 @@ Results are those of Kafka's Java client 4.3, so that it does not matter which m
 """
 
 from multilane.client.group.assignors.registry import all_cooperative, find_assignor
-from multilane.client.group.assignors.values import Assignment, Assignor, AssignorMember, Topics, TopicShape
+from multilane.client.group.assignors.values import Assignor, AssignorMember, GroupAssignment, TopicShape, TopicShapes
 
-__all__ = ["Assignment", "Assignor", "AssignorMember", "TopicShape", "Topics", "all_cooperative", "find_assignor"]
+__all__ = [
+    "Assignor",
+    "AssignorMember",
+    "GroupAssignment",
+    "TopicShape",
+    "TopicShapes",
+    "all_cooperative",
+    "find_assignor",
+]

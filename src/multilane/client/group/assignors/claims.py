@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from multilane.client.group.assignors.hash_order import in_hash_order
-from multilane.client.group.assignors.values import NO_GENERATION, AssignorMember, TopicShape
+from multilane.client.group.assignors.values import AssignorMember, TopicShape
 from multilane.types import TopicPartition
+from multilane.wire.subscription import NO_GENERATION
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Final
 from multilane.client.group.assignors.claims import Claims, Stake
 from multilane.client.group.assignors.sticky import plan_sticky
 from multilane.client.group.assignors.user_data import read_generation, write_generation
-from multilane.client.group.assignors.values import Assignment, AssignorMember, Topics
+from multilane.client.group.assignors.values import AssignorMember, GroupAssignment, TopicShapes
 from multilane.types import TopicPartition
 
 _IsHeld = Callable[[TopicPartition, str], bool]  # whether another member must release the partition first
@@ -25,7 +25,7 @@ class CooperativeStickyAssignor:
     name: Final = "cooperative-sticky"
     cooperative: Final = True
 
-    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: TopicShapes) -> GroupAssignment:
         plan = plan_sticky(members, topics, _stake)
         is_held = _by_resolved_claims(plan.claims) if plan.even else _by_every_claim(members)
         return {

@@ -14,7 +14,14 @@ from itertools import islice
 from typing import Final
 
 from multilane.client.group.assignors.racks import worth_matching
-from multilane.client.group.assignors.values import Assignment, AssignorMember, Topics, TopicShape, seniority, wanted
+from multilane.client.group.assignors.values import (
+    AssignorMember,
+    GroupAssignment,
+    TopicShape,
+    TopicShapes,
+    seniority,
+    wanted,
+)
 from multilane.types import TopicPartition
 
 _Fits = Callable[[str, int], bool]
@@ -24,7 +31,7 @@ class RangeAssignor:
     name: Final = "range"
     cooperative: Final = False
 
-    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: TopicShapes) -> GroupAssignment:
         existing = wanted(members, topics)
         readers: dict[str, dict[str, str | None]] = {topic: {} for topic in existing}
         for member in sorted(members, key=seniority):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from multilane.client.group.assignors.values import Assignment, AssignorMember, Topics, seniority, wanted
+from multilane.client.group.assignors.values import AssignorMember, GroupAssignment, TopicShapes, seniority, wanted
 from multilane.types import TopicPartition
 
 
@@ -17,7 +17,7 @@ class RoundRobinAssignor:
     name: Final = "roundrobin"
     cooperative: Final = False
 
-    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: TopicShapes) -> GroupAssignment:
         assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         turns = deque((member.member_id, frozenset(member.topics)) for member in sorted(members, key=seniority))
         for topic, shape in wanted(members, topics).items():

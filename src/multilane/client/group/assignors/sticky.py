@@ -20,20 +20,21 @@ from multilane.client.group.assignors.racks import RackMap
 from multilane.client.group.assignors.sticky_even import assign_evenly
 from multilane.client.group.assignors.sticky_uneven import assign_unevenly
 from multilane.client.group.assignors.user_data import read_stake, write_stake
-from multilane.client.group.assignors.values import NO_GENERATION, Assignment, AssignorMember, Topics, wanted
+from multilane.client.group.assignors.values import AssignorMember, GroupAssignment, TopicShapes, wanted
 from multilane.types import TopicPartition
+from multilane.wire.subscription import NO_GENERATION
 
 
 @dataclass(frozen=True, slots=True)
 class StickyPlan:
     """The final assignment, and the claims that it is based on."""
 
-    assigned: Assignment
+    assigned: GroupAssignment
     claims: Claims
     even: bool
 
 
-def plan_sticky(members: Sequence[AssignorMember], topics: Topics, read: ReadStake) -> StickyPlan:
+def plan_sticky(members: Sequence[AssignorMember], topics: TopicShapes, read: ReadStake) -> StickyPlan:
     existing = wanted(members, topics)
     claims = resolve(members, read, existing)
     racks = RackMap(members, existing)
@@ -46,7 +47,7 @@ class StickyAssignor:
     name: Final = "sticky"
     cooperative: Final = False
 
-    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: TopicShapes) -> GroupAssignment:
         return plan_sticky(members, topics, _stake).assigned
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:

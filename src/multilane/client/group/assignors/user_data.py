@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from multilane.client.group.assignors.claims import Stake
-from multilane.client.group.assignors.values import NO_GENERATION
 from multilane.types import TopicPartition
+from multilane.wire.subscription import NO_GENERATION
 
 _INT: Final = struct.Struct(">i")
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from multilane.types import TopicPartition
-
-NO_GENERATION: Final = -1
+from multilane.wire.subscription import NO_GENERATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,8 @@ class TopicShape:
         return self.racks[partition] if partition < len(self.racks) else frozenset()
 
 
-Topics: TypeAlias = Mapping[str, TopicShape]
-Assignment: TypeAlias = dict[str, tuple[TopicPartition, ...]]
+TopicShapes: TypeAlias = Mapping[str, TopicShape]
+GroupAssignment: TypeAlias = dict[str, tuple[TopicPartition, ...]]
 
 
 class Assignor(Protocol):
@@ -60,7 +59,7 @@ class Assignor(Protocol):
         then stay unassigned until the old owner has rejoined without it."""
         ...
 
-    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: TopicShapes) -> GroupAssignment:
         """Returns all members with their partitions. `members` are in the order of JoinGroup; `topics` holds only
         topics that exist."""
         ...
@@ -71,7 +70,7 @@ class Assignor(Protocol):
         ...
 
 
-def wanted(members: Iterable[AssignorMember], topics: Topics) -> dict[str, TopicShape]:
+def wanted(members: Iterable[AssignorMember], topics: TopicShapes) -> dict[str, TopicShape]:
     """The existing topics with at least one subscriber, sorted."""
     named = {topic for member in members for topic in member.topics}
     return {topic: topics[topic] for topic in sorted(named) if topic in topics and topics[topic].partitions > 0}

@@ -24,7 +24,7 @@ from multilane.wire.subscription import NO_GENERATION
 if TYPE_CHECKING:
     from multilane.client.group.assignors import Assignor
     from multilane.client.group.classic.dialogue import Dialogue
-    from multilane.client.group.classic.holdings import Partitions
+    from multilane.client.group.classic.holdings import PartitionSet
     from multilane.client.group.membership import MemberListeners
     from multilane.client.net.requests import UnsentRequest
 
@@ -42,7 +42,7 @@ class GroupEntry:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._rack = rack
         self._joined: Joined | None = None
-        self._last: Partitions = frozenset()
+        self._last: PartitionSet = frozenset()
         self._last_generation = NO_GENERATION
         self._mismatches = 0  # consecutive assignments with unsubscribed partitions
 
@@ -67,7 +67,7 @@ class GroupEntry:
         self.end()
         self._last, self._last_generation = frozenset(), NO_GENERATION
 
-    def join(self, subscription: Subscription, owned: Partitions, reason: str) -> UnsentRequest | None:
+    def join(self, subscription: Subscription, owned: PartitionSet, reason: str) -> UnsentRequest | None:
         """JoinGroup; None while the coordinator is unknown. Raises GroupError if an assignor fails."""
         claim = JoinClaim(
             subscription.topics, owned, self._dialogue.generation, self._last, self._last_generation, self._rack
@@ -128,7 +128,7 @@ class GroupEntry:
             return {}
         return self.leader.divide(self._assignors[joined.protocol])
 
-    def take_sync(self, response: Any, subscription: Subscription) -> Partitions:
+    def take_sync(self, response: Any, subscription: Subscription) -> PartitionSet:
         """The new assignment. Raises FrameError or BrokerError if the answer is invalid."""
         assigned = read_sync(response, self._current_join().protocol, self._dialogue.what(ApiKey.SYNC_GROUP))
         self._last, self._last_generation = self._subscribed_only(assigned, subscription), self._dialogue.generation
@@ -139,7 +139,7 @@ class GroupEntry:
             raise AssertionError("SyncGroup without a previous JoinGroup")
         return self._joined
 
-    def _subscribed_only(self, assigned: Partitions, subscription: Subscription) -> Partitions:
+    def _subscribed_only(self, assigned: PartitionSet, subscription: Subscription) -> PartitionSet:
         """Removes partitions that are not subscribed to. The member then rejoins: a static member that came back with
         another subscription gets its old assignment, because no leader has read the new subscription. It rejoins only
         once: a leader that assigns unsubscribed partitions would do so again, and the group would never become stable.

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from multilane.client.group.membership import Change, RebalanceStep
 from multilane.types import TopicPartition
 
-Partitions = frozenset[TopicPartition]
-NOTHING_HELD: Partitions = frozenset()
+PartitionSet = frozenset[TopicPartition]
+NOTHING_HELD: PartitionSet = frozenset()
 
 
 class Holdings:
@@ -25,7 +25,7 @@ class Holdings:
         self._send = send
         self._ticket = 0
 
-    def ask(self, change: Change, partitions: Partitions, deadline: float) -> None:
+    def ask(self, change: Change, partitions: PartitionSet, deadline: float) -> None:
         if self.step is not None:
             raise AssertionError(f"a step is already open: {self.step}")
         self._ticket += 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from multilane.client.cluster import Cluster
-    from multilane.client.group.assignors import Assignment, Assignor
+    from multilane.client.group.assignors import Assignor, GroupAssignment
     from multilane.client.group.classic.joining import ListedMember
     from multilane.client.group.membership import MemberListeners
     from multilane.types import TopicPartition
@@ -143,7 +143,7 @@ def _described(member: ListedMember) -> AssignorMember:
     )
 
 
-def _check(name: str, found: Assignment, members: Sequence[str]) -> None:
+def _check(name: str, found: GroupAssignment, members: Sequence[str]) -> None:
     given: dict[TopicPartition, str] = {}
     for member, partitions in found.items():
         if member not in members:
@@ -154,7 +154,7 @@ def _check(name: str, found: Assignment, members: Sequence[str]) -> None:
                 raise GroupError(f"assignor {name} assigned {partition} to two members")
 
 
-def _withheld(found: Assignment, members: Sequence[AssignorMember]) -> Assignment:
+def _withheld(found: GroupAssignment, members: Sequence[AssignorMember]) -> GroupAssignment:
     """Withholds partitions that another member still owns: they are free when that member rejoins without them. Our own
     assignors do this already; custom ones may not."""
     claimants: dict[TopicPartition, set[str]] = {}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from multilane.client.group.assignors import all_cooperative
 from multilane.client.group.classic.dialogue import COORDINATOR_WAIT, Dialogue
 from multilane.client.group.classic.entry import GroupEntry
-from multilane.client.group.classic.holdings import Holdings, Partitions
+from multilane.client.group.classic.holdings import Holdings, PartitionSet
 from multilane.client.group.classic.states import MEMBER, REBALANCING, SENDS_HEARTBEATS, ClassicState, checked
 from multilane.client.group.classic.verdicts import ErrorVerdict, advised, is_fenced_instance, judge, refused_pattern
 from multilane.client.group.membership import UNASSIGNED_FOR, Change, Identity, Subscription, warn_of_silence
@@ -60,7 +60,7 @@ class ClassicMembership:
         self._entry = GroupEntry(self._dialogue, listeners, assignors, policy.rack)
         self._holdings = Holdings(listeners.step)
         self._subscription: Subscription | None = None
-        self._target: Partitions = frozenset()
+        self._target: PartitionSet = frozenset()
         self._rejoin: str | None = None  # the reason for a due rebalance
         self._reason = ""
         self._rebalance_since: float | None = None  # since when the group waits for us
@@ -326,7 +326,7 @@ class ClassicMembership:
         elif self.state is not ClassicState.JOINING:
             self._to(ClassicState.JOINING)
 
-    def _surplus(self) -> Partitions:
+    def _surplus(self) -> PartitionSet:
         """Partitions that the application must release before JoinGroup."""
         if not self._cooperative:
             return self.owned
@@ -344,7 +344,7 @@ class ClassicMembership:
             self._rebalance_since = None
             self._to(ClassicState.JOINING)
 
-    def _reconcile(self, target: Partitions, now: float) -> None:
+    def _reconcile(self, target: PartitionSet, now: float) -> None:
         self._target = target
         self._to(ClassicState.RECONCILING)
         removed = self.owned - target

@@ -22,7 +22,7 @@ from multilane.client.group.consumer_protocol.classic_check import ClassicCheck
 from multilane.client.group.consumer_protocol.heartbeat_timer import HeartbeatTimer, heartbeat_to
 from multilane.client.group.consumer_protocol.names import TopicIds
 from multilane.client.group.consumer_protocol.reconciler import ReconcileOutcome, Reconciler
-from multilane.client.group.consumer_protocol.reconciliation import Target, read_target
+from multilane.client.group.consumer_protocol.reconciliation import TargetAssignment, read_target
 from multilane.client.group.consumer_protocol.refusals import HeartbeatError, meaning, refusal, version_refusal
 from multilane.client.group.consumer_protocol.states import (
     MEMBER,
@@ -273,7 +273,7 @@ class ConsumerMembership:
         if not self.owned:
             self._heartbeat_timer.unassigned(now)
 
-    def _read(self, response: Any) -> tuple[int, Target | None]:
+    def _read(self, response: Any) -> tuple[int, TargetAssignment | None]:
         epoch = int(response.member_epoch)
         if epoch <= JOIN_EPOCH or epoch < self._epoch:
             raise WireError(f"the coordinator answered epoch {self._epoch} with epoch {epoch}")

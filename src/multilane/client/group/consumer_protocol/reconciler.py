@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from multilane.client.group.consumer_protocol.names import TopicIds, WantedIds
-from multilane.client.group.consumer_protocol.reconciliation import Numbered, Reconciliation, Target
+from multilane.client.group.consumer_protocol.reconciliation import Numbered, Reconciliation, TargetAssignment
 from multilane.client.group.consumer_protocol.steps import Steps
 from multilane.client.group.membership import Change
 
@@ -66,7 +66,7 @@ class Reconciler:
         self._is_reported = self._report_in_flight = True
         return self._reconciliation.owned_by_id()
 
-    def set_target(self, target: Target | None, now: float) -> bool:
+    def set_target(self, target: TargetAssignment | None, now: float) -> bool:
         """A heartbeat was answered. Returns whether it brought another assignment."""
         self._may_refresh = True
         self._report_in_flight = False

@@ -32,10 +32,10 @@ MOST_PARTITIONS: Final = 1_000_000
 Numbered = tuple[UUID, int]
 """A partition by the id of its topic."""
 
-Target = Mapping[UUID, frozenset[int]]
+TargetAssignment = Mapping[UUID, frozenset[int]]
 
 
-def read_target(assignment: Any) -> Target:
+def read_target(assignment: Any) -> TargetAssignment:
     """The assignment in a heartbeat's answer. Invalid partitions are skipped with a warning; too many are refused."""
     found: dict[UUID, frozenset[int]] = {}
     count = 0
@@ -63,7 +63,7 @@ class ReconcilePlan:
 
 class Reconciliation:
     def __init__(self) -> None:
-        self.target: Target | None = None  # None: no assignment since joining
+        self.target: TargetAssignment | None = None  # None: no assignment since joining
         self._owned: dict[Numbered, TopicPartition] = {}
         self._names: frozenset[TopicPartition] | None = frozenset()
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Final
 
 from multilane.config.app.files.source_location import Problems, joined
-from multilane.config.app.files.tree import Branch, Listing, Node, Scalar, TreeEntry
+from multilane.config.app.files.tree import Branch, Listing, Scalar, TreeEntry, TreeNode
 
 _OPENING: Final = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?:(:-)([^}]*))?\})?", re.ASCII)
 
 
-def interpolate(node: Node, env: Mapping[str, str], problems: Problems, path: tuple[str, ...] = ()) -> Node:
+def interpolate(node: TreeNode, env: Mapping[str, str], problems: Problems, path: tuple[str, ...] = ()) -> TreeNode:
     """The same tree with variables substituted."""
     match node:
         case Scalar():

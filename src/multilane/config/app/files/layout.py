@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from multilane.config.app.files.source_location import Problems, SourceLocation, did_you_mean, joined, listed
-from multilane.config.app.files.tree import Branch, Listing, Node, Scalar, TreeEntry
+from multilane.config.app.files.tree import Branch, Listing, Scalar, TreeEntry, TreeNode
 from multilane.errors import printable
 
 PROFILES: Final = "profiles"
@@ -158,7 +158,7 @@ def _fit(entry: Branch, known: frozenset[str]) -> float:
     return len(entry.entries) - len(unknown) + 0.5 * near - (len(unknown) - near)
 
 
-def _is_empty(node: Node) -> bool:
+def _is_empty(node: TreeNode) -> bool:
     return isinstance(node, Scalar) and node.empty
 
 
@@ -168,7 +168,7 @@ def stamped_branch(branch: Branch, profile: str | None) -> Branch:
     return replace(branch, entries=entries, profile=profile)
 
 
-def _stamped(node: Node, profile: str | None) -> Node:
+def _stamped(node: TreeNode, profile: str | None) -> TreeNode:
     if isinstance(node, Branch):
         return stamped_branch(node, profile)
     if isinstance(node, Listing):

@@ -45,7 +45,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    items: tuple[Node, ...]
+    items: tuple[TreeNode, ...]
     location: SourceLocation
     profile: str | None = None
 
@@ -56,7 +56,7 @@ class TreeEntry:
 
     key: str
     location: SourceLocation
-    node: Node
+    node: TreeNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class Branch:
     location: SourceLocation
     profile: str | None = None
 
-    def get(self, key: str) -> Node | None:
+    def get(self, key: str) -> TreeNode | None:
         entry = self.entries.get(key.casefold())
         return None if entry is None else entry.node
 
 
-Node = Scalar | Listing | Branch
+TreeNode = Scalar | Listing | Branch
 
 
 class Unreadable(Exception):
@@ -89,7 +89,7 @@ class _OpenNode:
 
     location: SourceLocation
     anchor: str | None
-    items: list[Node] = field(default_factory=list)
+    items: list[TreeNode] = field(default_factory=list)
     keys: list[Scalar] | None = None
     size: int = 1
 
@@ -122,8 +122,8 @@ class _Composer:
         self._file = file
         self._problems = problems
         self._open: list[_OpenNode] = []
-        self._anchors: dict[str, tuple[Node, int]] = {}
-        self._roots: list[Node] = []
+        self._anchors: dict[str, tuple[TreeNode, int]] = {}
+        self._roots: list[TreeNode] = []
         self._made = 0
 
     def location(self, mark: Any) -> SourceLocation:
@@ -178,7 +178,7 @@ class _Composer:
             raise Unreadable(location, "this refers to an anchor that is not complete", fix)
         self._attach(known[0], None, known[1], location)
 
-    def _attach(self, node: Node, anchor: str | None, size: int, at: SourceLocation | None = None) -> None:
+    def _attach(self, node: TreeNode, anchor: str | None, size: int, at: SourceLocation | None = None) -> None:
         """Attaches a node to its parent. `size` counts it with everything below, aliases expanded."""
         self._made += 1 if at is None else size
         if self._made > MOST_NODES:
@@ -201,7 +201,7 @@ class _Composer:
 
     def _branch(self, done: _OpenNode, keys: list[Scalar]) -> Branch:
         entries: dict[str, TreeEntry] = {}
-        merged: list[Node] = []
+        merged: list[TreeNode] = []
         for key, node in zip(keys, done.items, strict=True):
             if key.text == _MERGE and key.plain:
                 merged.append(node)
@@ -215,7 +215,7 @@ class _Composer:
                 entries = {**branch.entries, **entries}
         return Branch(entries, done.location)
 
-    def _sources(self, node: Node) -> Iterator[Branch]:
+    def _sources(self, node: TreeNode) -> Iterator[Branch]:
         """The mappings that `<<` names; the first one wins."""
         items = node.items if isinstance(node, Listing) else (node,)
         for item in items:
