@@ -201,7 +201,7 @@ class AsyncConsumer(ConsumerBase):
                 if not await self._signal.wait(max(0.0, deadline - self._clock.monotonic())):
                     raise state.position_timeout(partition)
 
-    # --- look-ups ----------------------------------------------------------------------------------------------------
+    # --- lookups ----------------------------------------------------------------------------------------------------
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int], timeout: float | None = None

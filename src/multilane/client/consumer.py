@@ -215,7 +215,7 @@ class Consumer(ConsumerBase):
                 if not self._signal.wait(max(0.0, deadline - self._clock.monotonic())):
                     raise state.position_timeout(partition)
 
-    # --- look-ups ----------------------------------------------------------------------------------------------------
+    # --- lookups ----------------------------------------------------------------------------------------------------
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int], timeout: float | None = None

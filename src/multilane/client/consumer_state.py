@@ -209,7 +209,7 @@ class ConsumerState:
             self.seek(partition, Lookup(timestamp, "seek"))
 
     def position(self, partition: PartitionLike) -> Offset | None:
-        """The offset of the next record that poll() returns; None during the look-up."""
+        """The offset of the next record that poll() returns; None during the lookup."""
         state = self._state(partition)
         if state.failure is not None and state.position is None:
             raise state.failure

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 STARTED, RUNNING, IDLE, ENDED, FAILED = "started", "running", "idle", "ended", "failed"
-LOG_EVERY: Final = 10.0  # seconds
+DEFAULT_LOG_EVERY: Final = 10.0  # seconds
 _END_TIMEOUT: Final = 2.0  # seconds: Spark reports the end of a query after the query has ended
 _MOST_QUERIES: Final = 1_000  # beyond that, queries that have ended are removed
 
@@ -70,7 +70,11 @@ class QueryListener(StreamingQueryListener):
     """
 
     def __init__(
-        self, observer: Observer = NO_OBSERVER, *, log_every: float | None = LOG_EVERY, clock: Clock | None = None
+        self,
+        observer: Observer = NO_OBSERVER,
+        *,
+        log_every: float | None = DEFAULT_LOG_EVERY,
+        clock: Clock | None = None,
     ) -> None:
         """`log_every`: log a batch at most every so many seconds (default: 10s); None: never."""
         self._observer = observer
@@ -173,7 +177,7 @@ class QueryListener(StreamingQueryListener):
 
 @contextmanager
 def listening(
-    spark: SparkSession, observer: Observer = NO_OBSERVER, *, log_every: float | None = LOG_EVERY
+    spark: SparkSession, observer: Observer = NO_OBSERVER, *, log_every: float | None = DEFAULT_LOG_EVERY
 ) -> Iterator[QueryListener]:
     """A listener for all queries of a session; removed at the end, after the queries that ended have reported it.
 

@@ -2,7 +2,7 @@
 
 Thread: network. The application thread reaches it by events only; decoders by events and the buffer.
 
-Connects the cursors, look-ups, validation and fetching of one consumer and owns the decisions that need more than one
+Connects the cursors, lookups, validation and fetching of one consumer and owns the decisions that need more than one
 of them: reset policies, truncation, corrupt batches, recreated topics.
 """
 
@@ -151,12 +151,12 @@ class Backend:
         announce(error, self._background)
 
     def refused(self, error: MultilaneError) -> None:
-        """The cluster refuses this client: the next poll raises the error, and pending look-ups fail."""
+        """The cluster refuses this client: the next poll raises the error, and pending lookups fail."""
         self.fail(error)
         self._offsets.abandon(error)
 
     def close(self, reason: MultilaneError | None = None) -> None:
-        self._offsets.abandon(reason or ClientClosed("the consumer was closed during an offset look-up"))
+        self._offsets.abandon(reason or ClientClosed("the consumer was closed during an offset lookup"))
         self._fetching.leave(self._reader)
         self._beginnings.give_up(self._cursors.keep_only({}))
         self._watch(frozenset())

@@ -120,7 +120,7 @@ class Cursor:
         self.is_missing = False  # the topic exists, the partition does not
         self.served = 0  # the turn in which it was last requested
         self.retries = 0  # of the last failure
-        self.resets = 0  # look-ups of its position since it last advanced
+        self.resets = 0  # lookups of its position since it last advanced
         self.not_before = 0.0
         self.replica: NodeId | None = None  # KIP-392: the replica that the leader prefers for us
         self.replica_until = 0.0
@@ -151,7 +151,7 @@ class Cursor:
         self.on_change(self)
 
     def positioned(self, at: At) -> None:
-        """A look-up or validation was answered: fetch from here."""
+        """A lookup or validation was answered: fetch from here."""
         self.offset, self.epoch, self.lookup = at.offset, at.epoch, None
         self.to(Phase.FETCHING)
 

@@ -64,7 +64,7 @@ class FetchManager:
         return bool(self._readers)
 
     def look_at(self, reader: Reader, cursor: Cursor) -> None:
-        """This cursor changed. If it has moved it is detached at once, so that a look-up or validation of its position
+        """This cursor changed. If it has moved it is detached at once, so that a lookup or validation of its position
         does not wait for an answer that is no longer needed."""
         if not reader.is_open:
             return

@@ -2,9 +2,9 @@
 
 Thread: none (pure state machine); owned by the network thread, one per consumer.
 
-Serves two callers with one mechanism: cursors that have no position (`AWAIT_RESET`), and the application's look-ups
-(`offsets_for_times`, `beginning_offsets`, ...). A look-up is split by leader. A retriable failure (no leader yet, moved
-leader) is retried until the look-up's deadline; any other failure fails the look-up.
+Serves two callers with one mechanism: cursors that have no position (`AWAIT_RESET`), and the application's lookups
+(`offsets_for_times`, `beginning_offsets`, ...). A lookup is split by leader. A retriable failure (no leader yet, moved
+leader) is retried until the lookup's deadline; any other failure fails the lookup.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FoundOffsets = Mapping[TopicPartition, OffsetAndTimestamp | None]
 
 
 class PartlyFound(OperationTimeout):
-    """A look-up was answered only in part before its deadline. `found` holds that part."""
+    """A lookup was answered only in part before its deadline. `found` holds that part."""
 
     def __init__(self, message: str, found: FoundOffsets) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class PartlyFound(OperationTimeout):
 
 @dataclass(slots=True, eq=False)
 class OffsetQuery:
-    """A look-up of the application. `done` is called once, with the answer or with the error."""
+    """A lookup of the application. `done` is called once, with the answer or with the error."""
 
     wanted: Mapping[TopicPartition, int]
     deadline: float
@@ -83,7 +83,7 @@ class OffsetsManager:
         self._queries.append(query)
 
     def abandon(self, error: MultilaneError) -> None:
-        """The consumer closes: fails all look-ups."""
+        """The consumer closes: fails all lookups."""
         queries, self._queries = self._queries, []
         for query in queries:
             query.done(None, error)
@@ -98,7 +98,7 @@ class OffsetsManager:
         waits.append(self._poll_resets(now, requests))
         return Poll(tuple(requests), min(waits))
 
-    # --- look-ups of the application ---------------------------------------------------------------------------------
+    # --- lookups of the application ---------------------------------------------------------------------------------
 
     def _expire(self, now: float) -> None:
         for query in [q for q in self._queries if now >= q.deadline]:

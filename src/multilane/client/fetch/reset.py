@@ -18,7 +18,7 @@ class ResetRule:
         self._wall = wall
 
     def lookup(self, reason: str) -> Lookup | None:
-        """The look-up to make; None if the policy is `none` and the application must decide."""
+        """The lookup to make; None if the policy is `none` and the application must decide."""
         match self._reset.policy:
             case ResetPolicy.NONE:
                 return None

@@ -1,4 +1,4 @@
-"""Requests for a group's offsets: the look-up of the coordinator, one request in flight, the back-off after a failure.
+"""Requests for a group's offsets: the lookup of the coordinator, one request in flight, the back-off after a failure.
 
 Thread: none (pure state machine); each instance belongs to a manager on the network thread.
 

@@ -204,7 +204,7 @@ class GroupClient:
         announce(error, self._background)
 
     def refused(self, error: MultilaneError) -> None:
-        """The look-up of the coordinator was refused: the next poll raises the error, and pending calls fail."""
+        """The lookup of the coordinator was refused: the next poll raises the error, and pending calls fail."""
         self.failed(error)
         self._commits.abandon(error)
         self._committed.refuse_questions(error)

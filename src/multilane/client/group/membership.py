@@ -129,7 +129,7 @@ class Pulse:
 
 
 class Coordinators(Protocol):
-    """The coordinators of groups. `of` starts the look-up of an unknown one."""
+    """The coordinators of groups. `of` starts the lookup of an unknown one."""
 
     def of(self, group: str) -> NodeId | None: ...
 
@@ -138,7 +138,7 @@ class Coordinators(Protocol):
         ...
 
     def last_error(self, group: str) -> MultilaneError | None:
-        """The error of the last look-up; None if there was none."""
+        """The error of the last lookup; None if there was none."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Resolves host names without making the network thread wait for a name server.
 
-Thread: network; the look-up itself runs in the given thread pool.
+Thread: network; the lookup itself runs in the given thread pool.
 
 IP addresses and `localhost` resolve at once. Every other name is looked up again for each connection, because addresses
 change. So a result that no connection takes in time is discarded.
@@ -32,7 +32,7 @@ def look_up(host: str, port: int) -> list[SocketAddress]:
 @dataclass(slots=True, eq=False)
 class _NameQuestion:
     future: Future[list[SocketAddress]]
-    done_at: float = math.inf  # written once, by the thread of the look-up
+    done_at: float = math.inf  # written once, by the thread of the lookup
 
 
 class Resolver:
@@ -50,7 +50,7 @@ class Resolver:
         self._under_way: dict[tuple[str, int], _NameQuestion] = {}
 
     def addresses(self, host: str, port: int) -> list[SocketAddress] | None:
-        """The host's addresses; None during the look-up (`wake` is called when it is done)."""
+        """The host's addresses; None during the lookup (`wake` is called when it is done)."""
         if _is_local(host):
             return self._checked(host, port, lambda: self._look(host, port))
         key = (host, port)

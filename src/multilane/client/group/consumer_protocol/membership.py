@@ -195,7 +195,7 @@ class ConsumerMembership:
         if node is None:
             error = self._coordinators.last_error(self._group)
             if error is None:
-                return NOTHING  # the look-up is in progress, and close() waits with a deadline
+                return NOTHING  # the lookup is in progress, and close() waits with a deadline
             log.warning("group %s: left without notifying the coordinator, which is unknown: %s", self._group, error)
             self._finish_leaving()
             return self.poll(now) if self.state is MemberState.JOINING else NOTHING
