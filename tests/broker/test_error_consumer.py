@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import uuid
 from datetime import timedelta
@@ -364,6 +365,37 @@ async def test_after_a_kill_nothing_is_lost_and_keys_are_in_order(make_shop):
         firsts = list(dict.fromkeys(int(r.value) for r in rows if r.key == key))
         assert firsts == list(range(400))
     assert await shop.committed() == {0: 400, 1: 400}
+
+
+@pytest.mark.long
+async def test_a_member_that_was_stopped_beyond_its_session_republishes_nothing_that_it_had_not_begun(
+    make_shop, tmp_path
+):
+    """It republished thousands of records that another member had republished meanwhile."""
+    shop, records = make_shop(1), 30_000
+    shop.fail(*(b"%d" % n for n in range(records)), key=None)
+    main = Path(__file__).with_name("error_consumer_main.py")
+    arguments = (shop.kafka.bootstrap(), shop.group, shop.error, shop.retry)
+    said = tmp_path / "said"
+    with said.open("w") as errors:
+        child = await asyncio.create_subprocess_exec(sys.executable, str(main), *arguments, stderr=errors)
+    try:
+        async with asyncio.timeout(LONG):
+            while await shop.ends(shop.retry) < 1_000:
+                assert child.returncode is None
+            child.send_signal(signal.SIGSTOP)
+            report = await shop.consumer(idle=6.0).run_now()  # the stopped member is waited for
+            before = await shop.ends(shop.retry)
+            assert 1_000 < report.republished < records, "the stopped member had not reached its end"
+            child.send_signal(signal.SIGCONT)
+            while "heartbeats are answered again" not in said.read_text():
+                assert child.returncode is None
+                await asyncio.wait([asyncio.create_task(child.wait())], timeout=0.1)
+            after = await shop.ends(shop.retry)
+    finally:
+        child.kill()
+        await child.wait()
+    assert after - before <= 500, "more than the copies that its producer had already"
 
 
 async def test_a_stop_does_not_wait_for_brokers_that_are_not_there():

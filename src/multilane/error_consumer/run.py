@@ -3,8 +3,9 @@
 Thread: loop, one task.
 
 A run is a membership: concurrent runs share the partitions, and one that joins later gets its share without ending the
-others. It ends when every partition of this member is finished. Owns the consumer while it runs. Never commits a record
-before its copy is acknowledged or its handler is done.
+others. It ends when every partition of this member is finished. A member whose session may have expired begins nothing
+until a heartbeat is answered (see `lanes.fence`). Owns the consumer while it runs. Never commits a record before its
+copy is acknowledged or its handler is done.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from multilane.config.spelling import fold
 from multilane.error_consumer.reading import replayed_marks
 from multilane.error_consumer.share import ErrorSteps, PartitionShare, RunCounts
 from multilane.errors import MultilaneError, WakeupError
+from multilane.lanes.fence import Fence
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
 from multilane.outcome.error_policy import ErrorRules, RedriveRun
@@ -67,6 +69,8 @@ class ErrorRun(RebalanceListener):
             clock=clock,
             observer=steps.observer,
         )
+        self._fence = Fence(str(properties.get("group.id")), clock)
+        self._fence.watch(self._consumer)
 
     def stop(self) -> None:
         """Begin no more records; `perform` finishes those in flight and returns."""
@@ -108,7 +112,9 @@ class ErrorRun(RebalanceListener):
         self._run.assign(partitions, self._clock.monotonic())
         for partition in partitions:
             replayed = self._replayed.get(partition) or ReplayMarks(0)
-            self._shares[partition] = PartitionShare(partition, self._rules, self._steps, self._counts, replayed)
+            self._shares[partition] = PartitionShare(
+                partition, self._rules, self._steps, self._counts, replayed, self._fence
+            )
 
     async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         removed = self._remove(partitions)

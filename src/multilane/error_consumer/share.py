@@ -4,8 +4,9 @@ Thread: loop.
 
 Publishes copies of different keys concurrently, and copies of one key in order. Awaits handlers and last steps before
 the next record, because a failure stops the partition at its record. Skips records that were replayed manually: this is
-how an operator removes a kept record. Owns the partition's ledger and its tasks. Never commits, and never processes
-records after one that waits or is kept.
+how an operator removes a kept record. While the fence is shut nothing begins, and what can be cancelled begins again
+once it opens. Owns the partition's ledger and its tasks. Never commits, and never processes records after one that
+waits or is kept.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, assert_never
 
 from multilane.commit.ledger import Ledger
 from multilane.errors import PublishStopped
+from multilane.lanes.fence import NO_FENCE, FenceGuard
+from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.error_policy import (
@@ -47,9 +50,14 @@ log = logger(__name__)
 RecordHandler = Callable[["Record"], Any]
 SharedLastStep = Callable[["Record", str], Any]
 OnKept = Callable[["Record", str], object]
+T = TypeVar("T")
 
 _MAX_COPIES: Final = 500  # in flight
 _CANCEL_TIMEOUT: Final = 1.0  # seconds for functions that were cancelled
+
+
+class _FenceShut(Exception):
+    """The fence shut during a step, which was cancelled."""
 
 
 class ErrorPublisher(Protocol):
@@ -88,10 +96,19 @@ class RunCounts:
 
 class PartitionShare:
     def __init__(
-        self, partition: TopicPartition, rules: ErrorRules, steps: ErrorSteps, counts: RunCounts, replayed: ReplayMarks
+        self,
+        partition: TopicPartition,
+        rules: ErrorRules,
+        steps: ErrorSteps,
+        counts: RunCounts,
+        replayed: ReplayMarks,
+        fence: FenceGuard = NO_FENCE,
     ) -> None:
         self.partition = partition
         self._replayed = replayed
+        self._fence = fence
+        self._fence.join(self)
+        self._interruptible: set[asyncio.Timeout] = set()  # what ends when the fence shuts
         self.committed: int | None = None
         self.finished: str | None = None
         self._rules = rules
@@ -137,6 +154,7 @@ class PartitionShare:
     async def drain(self, timeout: float) -> None:
         """Begin no more records, finish those in flight, and abandon those that exceed the timeout."""
         self._is_stopping = True
+        self._fence.leave(self)
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=timeout)
         await self.drop()
@@ -144,6 +162,7 @@ class PartitionShare:
     async def drop(self) -> None:
         """Abandon everything at once. Copies in flight may be stored; their records are not settled."""
         self._is_stopping = True
+        self._fence.leave(self)
         tasks: list[asyncio.Task[Any]] = [*self._copies]
         if self._task is not None:
             tasks.append(self._task)
@@ -154,11 +173,49 @@ class PartitionShare:
             if stuck:
                 log.error("%s: abandoning a function that ignores its cancellation", self.partition)
 
+    # --- the fence ---------------------------------------------------------------------------------------------------
+
+    def look_up(self) -> None:
+        """Nothing to do: every step checks the fence before it begins."""
+
+    def interrupt(self) -> None:
+        """Cancel coroutines and copies that are not acknowledged. Plain functions run to their end."""
+        now = asyncio.get_running_loop().time()
+        for limit in self._interruptible:
+            if not limit.expired():  # it ignores its cancellation
+                limit.reschedule(now)
+
+    async def _until_fenced(self, step: Awaitable[T]) -> T:
+        """Raises _FenceShut if the fence shuts meanwhile."""
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._interruptible.add(limit)
+                return await step
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise _FenceShut from None
+        finally:
+            self._interruptible.discard(limit)
+
+    async def _behind_fence(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Begin a step once the fence is open, and begin it again if it was interrupted. Raises NotBegun if this share
+        ends before."""
+        while True:
+            await self._fence.opens(self)
+            try:
+                return await step()
+            except _FenceShut:
+                continue
+
     # --- record by record --------------------------------------------------------------------------------------------
 
     async def _process(self, now_ms: Callable[[], int]) -> None:
         try:
             await self._process_waiting(now_ms)
+        except NotBegun:
+            pass  # it drains behind a shut fence
         except Exception as error:
             # Whatever the error is, the partition must not continue after records that were not processed.
             log.exception("processing %s failed", self.partition)
@@ -180,6 +237,7 @@ class PartitionShare:
                 self._begin(record).settle(record.offset)
                 self._counts.skipped += 1
             else:
+                await self._fence.opens(self)
                 await self._act(record, judge(self._rules, record, now_ms()))
             if len(self._copies) >= _MAX_COPIES:
                 await asyncio.wait(self._copies, return_when=asyncio.FIRST_COMPLETED)
@@ -198,11 +256,11 @@ class PartitionShare:
             case Republish():
                 self._republish(record, verdict.copy)
             case Handle():
-                await self._attempt(record, self._handle(record, verdict))
+                await self._attempt(record, lambda: self._handle(record, verdict))
             case Bury():
-                await self._attempt(record, self._bury(record, verdict))
+                await self._attempt(record, lambda: self._bury(record, verdict))
             case GiveUp():
-                await self._attempt(record, self._give_up(record, verdict.reason))
+                await self._attempt(record, lambda: self._give_up(record, verdict.reason))
             case _:
                 assert_never(verdict)
 
@@ -228,7 +286,9 @@ class PartitionShare:
                 await asyncio.wait([before])
                 if before.cancelled() or not before.result():
                     return False
-            await self._steps.publisher.publish(copy)
+            await self._behind_fence(lambda: self._publish(copy))
+        except NotBegun:
+            return False
         except PublishStopped as stopped:
             self._end(str(stopped))
             return False
@@ -241,15 +301,19 @@ class PartitionShare:
         self._steps.observer.count("errors.republished", topic=record.topic, target=copy.topic)
         return True
 
-    async def _attempt(self, record: Record, step: Awaitable[None]) -> None:
+    async def _publish(self, copy: Publish) -> None:
+        """Cancelled, it withdraws a copy that the producer does not have yet, and sends no further attempts."""
+        await self._until_fenced(self._steps.publisher.publish(copy))
+
+    async def _attempt(self, record: Record, step: Callable[[], Awaitable[None]]) -> None:
         """Run code of the application. If it fails, the record is kept."""
         ledger = self._begin(record)
         try:
-            await step
+            await self._behind_fence(step)
         except PublishStopped as stopped:
             self._end(str(stopped))
         except BaseException as raised:
-            if is_cancelled(raised):
+            if is_cancelled(raised) or isinstance(raised, NotBegun):
                 raise
             error = as_failure(raised)
             log.exception("%s@%d: handling the error record failed", self.partition, record.offset)
@@ -267,14 +331,14 @@ class PartitionShare:
         if last_step is not None:
             await self._call(last_step, record, reason)
         elif self._rules.dead is not None:
-            await self._steps.publisher.publish(moved(record, self._rules.dead, record.headers))
+            await self._publish(moved(record, self._rules.dead, record.headers))
         else:
             log.warning("%s@%d is exhausted and stays in its error topic: %s", self.partition, record.offset, reason)
         self._counts.exhausted += 1
         self._steps.observer.count("errors.given_up", topic=record.topic)
 
     async def _bury(self, record: Record, verdict: Bury) -> None:
-        await self._steps.publisher.publish(verdict.copy)
+        await self._publish(verdict.copy)
         text = "%s@%d goes to the dead topic %s: %s"
         log.warning(text, self.partition, record.offset, verdict.copy.topic, verdict.reason)
         self._counts.exhausted += 1
@@ -292,7 +356,7 @@ class PartitionShare:
         limit = asyncio.timeout(self._steps.max_processing_time)
         try:
             async with limit:
-                await result
+                await self._until_fenced(result)
         except TimeoutError:
             if not limit.expired():
                 raise

@@ -8,6 +8,7 @@ import pytest
 
 from multilane.error_consumer.share import ErrorSteps, PartitionShare, RunCounts
 from multilane.errors import PublishStopped
+from multilane.lanes.fence import NO_FENCE
 from multilane.metrics.observer import Counts
 from multilane.outcome.error_policy import ErrorRules, error_topics
 from multilane.outcome.flow import RetryFlow
@@ -62,10 +63,11 @@ class Bench:
         replayed = settings.pop("replayed", ())
         handler = settings.pop("handler", None)
         last_step = settings.pop("last_step", None)
+        fence = settings.pop("fence", NO_FENCE)
         rules = ErrorRules(error_topics([FLOW], custom=[FLOW] if handler else []), dead=dead)
         last_steps = {PARTITION.topic: last_step} if last_step else {"other.error": _not_mine}
         steps = ErrorSteps(self.gate, {FLOW: handler} if handler else {}, last_steps, **settings)
-        self.share = PartitionShare(PARTITION, rules, steps, self.tally, ReplayMarks(0, replayed))
+        self.share = PartitionShare(PARTITION, rules, steps, self.tally, ReplayMarks(0, replayed), fence)
 
     def take(self, *records):
         self.share.take(iter(records), lambda: NOW, self.done.set)
