@@ -15,7 +15,7 @@ from typing import Final
 from multilane.config.connection import ConnectionConfig, connection_from
 from multilane.config.group import GroupConfig, parse_group
 from multilane.config.properties import Scope
-from multilane.config.reset import OffsetReset, parse_reset
+from multilane.config.reset import OffsetReset, parse_reset, reset_of_lost
 from multilane.config.values import Values, read
 from multilane.errors import ConfigError
 
@@ -37,6 +37,7 @@ class ConsumerConfig:
     fetch_connections: int
     max_poll_records: int | None  # None: not set
     auto_offset_reset: OffsetReset
+    lost_position_reset: OffsetReset
     check_crcs: bool
     read_committed: bool
     max_decompressed_bytes: int
@@ -57,6 +58,7 @@ class ConsumerConfig:
 def parse_consumer(properties: Mapping[str, object]) -> ConsumerConfig:
     """A consumer's configuration from properties in any accepted spelling, or a ConfigError."""
     values = read(properties, frozenset({Scope.CLIENT, Scope.CONSUMER}))
+    reset = parse_reset(values.spelled("auto.offset.reset"), values.text("auto.offset.reset"))
     config = ConsumerConfig(
         connection=connection_from(values),
         fetch_min_bytes=values.integer("fetch.min.bytes"),
@@ -67,7 +69,8 @@ def parse_consumer(properties: Mapping[str, object]) -> ConsumerConfig:
         fetch_buffer_bytes=values.integer("fetch.buffer.bytes"),
         fetch_connections=values.integer("fetch.connections"),
         max_poll_records=values.integer("max.poll.records") if "max.poll.records" in values.given else None,
-        auto_offset_reset=parse_reset(values.spelled("auto.offset.reset"), values.text("auto.offset.reset")),
+        auto_offset_reset=reset,
+        lost_position_reset=reset_of_lost(reset, values.text("lost.position.reset")),
         check_crcs=values.flag("check.crcs"),
         read_committed=values.text("isolation.level") == "read_committed",
         max_decompressed_bytes=values.integer("max.decompressed.batch.bytes"),

@@ -102,6 +102,15 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         doc="Where to start without a valid position: none (an error), earliest, latest, by_duration:PnDTnHnMnS.",
     ),
     Property(
+        name="lost.position.reset",
+        kind=PropertyKind.CHOICE,
+        scope=Scope.CONSUMER,
+        default="policy",
+        choices=("policy", "earliest"),
+        doc="Where to go on if the log no longer has a position: policy (as auto.offset.reset says) or earliest, unless "
+        "auto.offset.reset is none. With earliest no record is skipped. Apps use earliest.",
+    ),
+    Property(
         name="check.crcs",
         kind=PropertyKind.FLAG,
         scope=Scope.CONSUMER,

@@ -1,4 +1,4 @@
-"""`auto.offset.reset`: where a partition without a valid position starts.
+"""`auto.offset.reset` and `lost.position.reset`: where a partition without a valid position starts.
 
 Thread: none (pure).
 """
@@ -88,3 +88,10 @@ def parse_reset(key: str, text: str) -> OffsetReset:
     if seconds < 0:
         raise ConfigError(f"{key}: {printable(text, 80)!r} is negative; the duration counts back from now")
     return OffsetReset(ResetPolicy.BY_DURATION, seconds)
+
+
+def reset_of_lost(reset: OffsetReset, word: str) -> OffsetReset:
+    """The policy for a position that the log no longer has: NONE stays an error."""
+    if word == "earliest" and reset.policy is not ResetPolicy.NONE:
+        return OffsetReset(ResetPolicy.EARLIEST)
+    return reset

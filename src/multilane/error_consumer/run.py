@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 _POLL_SECONDS: Final = 0.5
+_RESETS: Final = {"auto.offset.reset": "earliest", "lost.position.reset": "earliest"}  # no error record is skipped
 _DRAIN_SECONDS: Final = 10.0
 
 
@@ -65,7 +66,7 @@ class ErrorRun(RebalanceListener):
         # Not a static member: it joins for one run, and so do other processes of the application.
         self._properties = {k: v for k, v in properties.items() if fold(k) != "group.instance.id"}
         self._consumer = AsyncConsumer(
-            {"auto.offset.reset": "earliest", **self._properties, "enable.auto.commit": False},
+            {**_RESETS, **self._properties, "enable.auto.commit": False},
             clock=clock,
             observer=steps.observer,
         )

@@ -19,13 +19,15 @@ _FETCHING: Final = {
     "fetch.buffer.bytes": 64 * 1024 * 1024,  # lanes need less buffer than a reader of columns
     "fetch.pace.ms": 5,  # and calls that take milliseconds do not need a fetch for each record
 }
+# `offsetInitial` is for groups without a commit. One with a position must not skip what it has not handled.
+_LOST: Final = {"lost.position.reset": "earliest"}
 _STRATEGY: Final = "partition.assignment.strategy"
 
 
 class ConsumerSource:
     def __init__(self, config: ConsumerGroupConfig, cluster: ClusterConfig) -> None:
         self._config = config
-        self._properties = _FETCHING | consumer_properties(config, cluster)
+        self._properties = _FETCHING | _LOST | consumer_properties(config, cluster)
 
     @property
     def keeps_order(self) -> bool:

@@ -180,6 +180,32 @@ def test_out_of_range_with_a_policy_moves(policy, timestamp):
     assert stage.counts.total("offset.out_of_range") == 1
 
 
+@pytest.mark.parametrize("policy", ["earliest", "latest", "by_duration:PT1H"])
+@pytest.mark.parametrize(("begin", "end", "said"), [(20, 90, "retention deleted 10 offsets"), (0, 5, "ends at 5)")])
+def test_an_app_whose_position_is_lost_skips_nothing(policy, begin, end, said, caplog):
+    """With `latest` it went on at the end of the log, and skipped what it had not handled."""
+    stage = Stage(**{"auto.offset.reset": policy, "lost.position.reset": "earliest"})
+    stage.fetch({"code": 1, "start": begin, "high": end})
+    assert _timestamp(stage.place(begin)) == EARLIEST
+    assert said in caplog.text
+    assert "continuing where the log begins" in caplog.text
+
+
+def test_an_app_whose_log_was_truncated_skips_nothing(caplog):
+    stage = Stage(**{"auto.offset.reset": "latest", "lost.position.reset": "earliest"})
+    stage.lead(4)
+    stage.validate(-1, -1)  # nobody knows where the histories part
+    assert _timestamp(stage.place(0)) == EARLIEST
+    assert "continuing where the log begins" in caplog.text
+
+
+def test_an_app_without_a_reset_policy_stops_all_the_same():
+    stage = Stage(**{"auto.offset.reset": "none", "lost.position.reset": "earliest"})
+    stage.fetch({"code": 1, "start": 20, "high": 90})
+    (failed,) = stage.take()
+    assert isinstance(failed.error, OffsetOutOfRange)
+
+
 def test_resets_that_lead_nowhere_slow_down_and_do_not_pile_up():
     stage = Stage(**{"auto.offset.reset": "earliest"})
     stage.fetch({"code": 1})

@@ -88,12 +88,13 @@ class Backend:
         self._background = background
         self._metadata = context.metadata
         self._observer = context.observer
-        self._reset = ResetRule(config.auto_offset_reset, context.wall)
+        reset = ResetRule(config.auto_offset_reset, context.wall)
+        self._reset_of_lost = ResetRule(config.lost_position_reset, context.wall)
         self._fetching = context.fetching
         self._touch = context.touch
         self._cursors = CursorTable(self._on_cursor)
         self._interest: frozenset[str] = frozenset()
-        self._beginnings = Beginnings(group, self._cursors, buffer, self._reset, self._stop, self._id_of)
+        self._beginnings = Beginnings(group, self._cursors, buffer, reset, self._stop, self._id_of)
         backoff = RequestBackoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._offsets = OffsetsManager(
             context.metadata,
@@ -239,9 +240,9 @@ class Backend:
         self.buffer.put(cursor, Failed(cursor.partition, error))
 
     def _out_of_range(self, cursor: Cursor, fetched: FetchedPartition) -> None:
-        where = _log_range(fetched)
+        where = _log_range(fetched, cursor.offset)
         self._observer.count("offset.out_of_range", topic=cursor.partition.topic)
-        lookup = self._reset.lookup(f"offset {cursor.offset} was out of range")
+        lookup = self._reset_of_lost.lookup(f"offset {cursor.offset} was out of range")
         if lookup is None:
             text = (
                 f"{cursor.partition}: offset {cursor.offset} is not in the log{where}; "
@@ -251,7 +252,8 @@ class Backend:
             error = OffsetOutOfRange(text, topic=partition.topic, partition=partition.partition, offset=cursor.offset)
             self._stop(cursor, error)
             return
-        log.warning("%s: offset %d is not in the log%s; %s", cursor.partition, cursor.offset, where, self._reset)
+        text = "%s: offset %d is not in the log%s; %s"
+        log.warning(text, cursor.partition, cursor.offset, where, self._reset_of_lost)
         cursor.lost(lookup)
 
     def _truncated(self, truncation: Truncation) -> None:
@@ -265,7 +267,7 @@ class Backend:
             f"{partition}: the log was truncated below offset {cursor.offset} (an unclean leader election); "
             f"the last common offset is {at}; records read from there on no longer exist"
         )
-        lookup = self._reset.lookup("the log was truncated")
+        lookup = self._reset_of_lost.lookup("the log was truncated")
         if lookup is None:
             error = LogTruncated(
                 text,
@@ -276,7 +278,7 @@ class Backend:
             )
             self._stop(cursor, error)
             return
-        log.warning("%s; %s", text, "continuing from there" if safe is not None else self._reset)
+        log.warning("%s; %s", text, "continuing from there" if safe is not None else self._reset_of_lost)
         if safe is None:
             cursor.lost(lookup)
             return
@@ -358,7 +360,9 @@ def _fetch_policy(config: ConsumerConfig, backoff: RequestBackoff) -> FetchPolic
     )
 
 
-def _log_range(fetched: FetchedPartition) -> str:
-    if fetched.log_start_offset < 0:
+def _log_range(fetched: FetchedPartition, offset: int) -> str:
+    begin = fetched.log_start_offset
+    if begin < 0:
         return ""
-    return f" (it begins at {fetched.log_start_offset} and ends at {fetched.high_watermark})"
+    gone = f": retention deleted {begin - offset} offsets from it on" if offset < begin else ""
+    return f" (it begins at {begin} and ends at {fetched.high_watermark}{gone})"

@@ -1,4 +1,4 @@
-"""Applies `auto.offset.reset` to a partition that has no valid position.
+"""Applies `auto.offset.reset` or `lost.position.reset` to a partition that has no valid position.
 
 Thread: none (pure; the wall clock is passed in).
 """
@@ -6,10 +6,19 @@ Thread: none (pure; the wall clock is passed in).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from multilane.client.fetch.cursor import Lookup
 from multilane.config.reset import OffsetReset, ResetPolicy
 from multilane.wire.compose import EARLIEST, LATEST
+
+
+_WORDS: Final = {
+    ResetPolicy.NONE: "no position is chosen",
+    ResetPolicy.EARLIEST: "continuing where the log begins",
+    ResetPolicy.LATEST: "continuing at its end: existing records are skipped",
+    ResetPolicy.BY_DURATION: "continuing by time, as auto.offset.reset says",
+}
 
 
 class ResetRule:
@@ -30,4 +39,4 @@ class ResetRule:
                 return Lookup(max(0, int((self._wall() - self._reset.duration) * 1_000)), reason)
 
     def __str__(self) -> str:
-        return f"auto.offset.reset is {self._reset.policy.value}"
+        return _WORDS[self._reset.policy]

@@ -1,0 +1,44 @@
+"""How a run of the error consumer sets up its member."""
+
+from __future__ import annotations
+
+import asyncio
+
+from multilane.clock import ManualClock
+from multilane.config.reset import ResetPolicy
+from multilane.error_consumer.run import ErrorRun
+from multilane.error_consumer.share import ErrorSteps
+from multilane.outcome.error_policy import ErrorRules, error_topics
+from multilane.outcome.flow import RetryFlow
+from multilane.types import TopicPartition
+from unit.error_consumer.test_share import Gate, record, under_way
+
+FLOW = RetryFlow("orders", "orders.retry", "orders.error", retry_count=1)
+PARTITION = TopicPartition("orders.error", 0)
+
+
+def make_run(gate=None, **properties):
+    ours = {"bootstrap.servers": "127.0.0.1:1", "group.id": "orders.errors", **properties}
+    return ErrorRun(ours, ErrorRules(error_topics([FLOW])), ErrorSteps(gate or Gate()), ManualClock())
+
+
+async def test_its_shares_are_behind_the_fence_of_its_own_member():
+    gate = Gate()
+    run = make_run(gate)
+    async with run._consumer as consumer:
+        await run.on_assigned(frozenset({PARTITION}))
+        consumer._state.standing.fenced_after = -1.0
+        share = run._shares[PARTITION]
+        share.take(iter([record(0)]), lambda: 2_000_000_000_000, lambda: None)
+        await under_way(lambda: run._fence._waiting)
+        assert gate.sent == []
+        async with asyncio.timeout(10):
+            await run.on_lost(frozenset({PARTITION}))
+        assert (gate.sent, share.frontier) == ([], None)
+
+
+async def test_no_error_record_is_skipped_when_the_position_is_lost():
+    run = make_run(**{"auto.offset.reset": "latest"})
+    async with run._consumer as consumer:
+        assert consumer._state.config.auto_offset_reset.policy is ResetPolicy.LATEST
+        assert consumer._state.config.lost_position_reset.policy is ResetPolicy.EARLIEST
