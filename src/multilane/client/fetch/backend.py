@@ -240,7 +240,7 @@ class Backend:
         self.buffer.put(cursor, Failed(cursor.partition, error))
 
     def _out_of_range(self, cursor: Cursor, fetched: FetchedPartition) -> None:
-        where = _log_range(fetched, cursor.offset)
+        where = _log_range(fetched)
         self._observer.count("offset.out_of_range", topic=cursor.partition.topic)
         lookup = self._reset_of_lost.lookup(f"offset {cursor.offset} was out of range")
         if lookup is None:
@@ -360,9 +360,7 @@ def _fetch_policy(config: ConsumerConfig, backoff: RequestBackoff) -> FetchPolic
     )
 
 
-def _log_range(fetched: FetchedPartition, offset: int) -> str:
-    begin = fetched.log_start_offset
-    if begin < 0:
+def _log_range(fetched: FetchedPartition) -> str:
+    if fetched.log_start_offset < 0:
         return ""
-    gone = f": retention deleted {begin - offset} offsets from it on" if offset < begin else ""
-    return f" (it begins at {begin} and ends at {fetched.high_watermark}{gone})"
+    return f" (it begins at {fetched.log_start_offset} and ends at {fetched.high_watermark})"

@@ -18,8 +18,10 @@ from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import AuthenticationError, MultilaneError, OperationTimeout, UnsupportedVersion, broker_error
+from multilane.logs import logger
 from multilane.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import (
+    EARLIEST,
     EPOCH_AT_LEAST,
     LATEST,
     LIST_OFFSETS_AT_LEAST,
@@ -33,6 +35,8 @@ from multilane.wire.messages import ApiKey
 if TYPE_CHECKING:
     from multilane.client.fetch.buffer import FetchBuffer
     from multilane.client.metadata import MetadataManager
+
+log = logger(__name__)
 
 FoundOffsets = Mapping[TopicPartition, OffsetAndTimestamp | None]
 
@@ -220,6 +224,10 @@ class OffsetsManager:
         # At the end the epoch is the leader's: no earlier record is newer, and truncation below it is noticed.
         epoch = answer.found.leader_epoch if _lookup(cursor) == LATEST else NO_EPOCH
         at = At(answer.found.offset, epoch)
+        if 0 <= cursor.offset < at.offset:  # a position that the log no longer has
+            fate = "were deleted before they were read" if _lookup(cursor) == EARLIEST else "are skipped"
+            text = "%s: continuing at offset %d: %d offsets from %d on %s"
+            log.warning(text, cursor.partition, at.offset, at.offset - cursor.offset, cursor.offset, fate)
         cursor.retries = 0
         if cursor.resets:  # its last position was of no use: back off, it may be sent in circles
             cursor.not_before = now + self._backoff.delay(cursor.resets)
