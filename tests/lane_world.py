@@ -111,8 +111,9 @@ class World:
         as_rows: bool = False,
         runner: Any = None,
         start: int = 0,
+        clock: ManualClock | None = None,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.failures = TakenOver()
         self.intake = Intake(PARTITION, Ledger(start, in_bulk=as_rows), room)
         lanes_by_class = {MAIN: lanes, **(classes or {})}

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from multilane.client.arguments import at_offset, at_time, by_partition, checked_callback
 from multilane.client.consumer_state import ConsumerState
+from multilane.client.group.membership import MemberStanding
 from multilane.client.group.metadata import GroupMetadata
 from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames
 from multilane.client.offset_commits import CommitCallback
@@ -107,6 +108,11 @@ class ConsumerBase:
         """The group's id of this member; None while this consumer is not a member. Callable from any thread."""
         identity = self._state.standing.identity
         return None if identity is None else identity.member_id
+
+    @property
+    def standing(self) -> MemberStanding:
+        """This consumer's membership, for lanes that look at its deadline before each record."""
+        return self._state.standing
 
     @property
     def fenced_after(self) -> float:

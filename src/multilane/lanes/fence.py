@@ -50,6 +50,12 @@ class FenceGuard(Protocol):
 
     @property
     def is_shut(self) -> bool: ...
+    @property
+    def deadline(self) -> Deadline:
+        """For lanes that compare it themselves before each record: a call would cost more. If it is over, they call
+        `check`."""
+        ...
+
     def join(self, pool: Fenced) -> None: ...
     def leave(self, pool: Fenced) -> None: ...
     def check(self) -> bool: ...
@@ -61,6 +67,7 @@ class _NoFence:
     """For work without a group, which cannot be expelled: always open."""
 
     is_shut: Final = False
+    deadline: Final[Deadline] = _Never()
 
     def join(self, pool: Fenced) -> None:
         return
@@ -98,7 +105,12 @@ class Fence:
     def is_shut(self) -> bool:
         return not self._is_open.is_set()
 
+    @property
+    def deadline(self) -> Deadline:
+        return self._deadline
+
     def watch(self, deadline: Deadline) -> None:
+        """Before lanes begin."""
         self._deadline = deadline
 
     def join(self, pool: Fenced) -> None:

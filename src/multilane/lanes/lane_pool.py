@@ -170,12 +170,13 @@ class LanePool:
         cancels, begins_on_thread = work.listener.cancels, self._runs_ahead
         if begins_on_thread:
             call = work.listener.call_with_start(lambda: self._fence.begin_on_thread(self, lane))
-        words, slot, left = self._watch.marks.words, lane.slot, _TURN
+        words, slot, left, deadline = self._watch.marks.words, lane.slot, _TURN, self._fence.deadline
         while not self._must_check or await self._stays(lane):
             if not ready:
                 words[slot] = IDLE
                 await work_comes()
-                self._fence.check()
+                continue
+            if clock() > deadline.fenced_after and self._fence.check():  # the clock may have gone on before any record
                 continue
             record = chains.take_one()
             words[slot] = offset = record.offset  # in the begun table, before the call: without a system call
@@ -204,7 +205,6 @@ class LanePool:
             if not left:
                 left = _TURN
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
-                self._fence.check()
 
     async def _singly(self, lane: Lane, chains: Chains) -> None:
         work, clock = self._work, self._clock.monotonic

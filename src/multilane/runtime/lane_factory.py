@@ -133,7 +133,7 @@ class LaneFactory:
         """Set the group member that feeds or leases out these lanes, and its observer. Returns the handler of its
         partition events."""
         self._backlogs.observer = observer
-        self.fence.watch(consumer)
+        self.fence.watch(consumer.standing)
         self._chain.member_id = lambda: consumer.member_id
         return PartitionEvents(self.config, self._interceptors.partitions, self._chain.member_id)
 

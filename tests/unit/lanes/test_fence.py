@@ -33,7 +33,7 @@ class Fenced:
         self.fence = Fence("orders", self.clock)
         self.fence.watch(self.standing)
         rules = WorkRules(1_000.0, fence=self.fence, runs_ahead=more.pop("runs_ahead", False))
-        self.world = World(handler, rules=rules, **more)
+        self.world = World(handler, rules=rules, clock=self.clock, **more)
 
     def stop_for(self, seconds):
         """The process is stopped, and continues."""
@@ -83,6 +83,47 @@ async def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(way, 
         assert set(begun) == set(range(6))
         assert (world.failures.failed, world.errors) == ([], [])
         assert world.failures.interrupted == before, "its call may have had an effect, and was made again"
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+async def test_a_pause_that_nobody_tells_of_begins_nothing_either(lanes):
+    """A virtual machine that was paused gets no SIGCONT. Each lane began up to 64 records that others had begun."""
+    begun, gate = [], asyncio.Event()
+
+    async def handler(record: Record) -> None:
+        begun.append(record.offset)
+        if record.offset < lanes:
+            await gate.wait()
+
+    fenced = Fenced(handler, lanes=lanes)
+    async with fenced.world as world:
+        await world.give(*[f"k{i}" for i in range(600)])
+        await until(lambda: len(begun) == lanes)
+        fenced.clock.advance(SESSION + 1)
+        gate.set()
+        await turns()
+        assert len(begun) == lanes
+        fenced.answer()
+        await until(lambda: world.is_done)
+        assert set(begun) == set(range(600))
+
+
+async def test_a_pause_between_two_calls_that_never_wait_begins_nothing_either():
+    """Within one turn of a lane, which lasts 64 records."""
+    begun = []
+
+    async def handler(record: Record) -> None:
+        begun.append(record.offset)
+        if record.offset == 5:
+            fenced.clock.advance(SESSION + 1)
+
+    fenced = Fenced(handler, lanes=1)
+    async with fenced.world as world:
+        await world.give(*[f"k{i}" for i in range(60)])
+        assert begun == [0, 1, 2, 3, 4, 5]
+        fenced.answer()
+        await until(lambda: world.is_done)
+        assert sorted(set(begun)) == list(range(60))
 
 
 async def test_a_shorter_stop_changes_nothing():
