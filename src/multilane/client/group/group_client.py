@@ -33,7 +33,7 @@ from multilane.client.group.classic import ClassicMembership
 from multilane.client.group.commits import CommitListeners, CommitManager, CommitPolicy
 from multilane.client.group.committed import CommittedListeners, CommittedManager
 from multilane.client.group.consumer_protocol import ConsumerMembership
-from multilane.client.group.consumer_protocol.classic_check import LiveClassicGroup
+from multilane.client.group.consumer_protocol.classic_check import HiddenGroup, LiveClassicGroup
 from multilane.client.group.member_watch import MemberWatch
 from multilane.client.group.membership import (
     Change,
@@ -259,7 +259,7 @@ class GroupClient:
     def _first_choice(self) -> Membership:
         if self._config.group.group_protocol == "classic":
             return self._classic()
-        self._limits = GroupSession(self._group, self._context.coordinators, self._note_session)
+        self._limits = GroupSession(self._group, self._context.coordinators, self._backoff, self._note_session)
         return ConsumerMembership(
             self._policy(),
             self._pulse,
@@ -282,6 +282,8 @@ class GroupClient:
         if isinstance(error, LiveClassicGroup):
             log.info("%s. Joining with the classic protocol", error)
             self._share_strategy(error.assignor)
+        elif isinstance(error, HiddenGroup):
+            log.warning("%s. Joining with the classic protocol, which converts nothing", error)
         else:
             text = "group %s: these brokers do not offer KIP-848. Joining with the classic protocol (%s)"
             log.info(text, self._group, error)

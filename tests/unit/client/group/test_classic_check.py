@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from consumer_desk import Desk, T
-from multilane.client.group.consumer_protocol.classic_check import LiveClassicGroup
+from multilane.client.group.consumer_protocol.classic_check import HiddenGroup, LiveClassicGroup
 from multilane.client.group.consumer_protocol.states import MemberState
 from multilane.client.group.membership import Change
-from multilane.errors import NetworkError
+from multilane.errors import AuthenticationError, NetworkError, UnsupportedVersion
 from multilane.wire.messages import ApiKey
 from response_builder import make, response_parts
 
@@ -60,12 +60,38 @@ def test_a_live_classic_group_is_not_converted(state):
     assert "2 members" in str(error)
 
 
-@pytest.mark.parametrize(
-    "answer", [described("Empty"), described("Dead"), described("", code=69), described("", code=30)]
-)
-def test_everything_else_is_joined(answer):
+@pytest.mark.parametrize("answer", [described("Empty"), described("Dead"), described("", code=69)])
+def test_a_group_without_members_is_joined(answer):
     desk = joining()
     asked(desk).on_response(answer, 0.0)
+    assert desk.said().member_epoch == 0
+
+
+@pytest.mark.parametrize("code", [30, 24, 35])
+def test_a_group_that_cannot_be_described_is_not_converted(code):
+    """To join a group, Read is enough: a classic one that may not be described was converted."""
+    desk = joining()
+    asked(desk).on_response(described("", code=code), 0.0)
+    assert desk.poll() == [], "no heartbeat"
+    [error] = desk.unsupported
+    assert isinstance(error, HiddenGroup)
+    assert "Allow Describe on the group" in str(error)
+    assert desk.failures == []
+
+
+def test_nor_is_one_whose_description_fails_for_good():
+    desk = joining()
+    asked(desk).on_failure(UnsupportedVersion("too old"), 0.0)
+    assert [type(error) for error in desk.unsupported] == [HiddenGroup]
+
+
+def test_a_refused_login_is_told_and_tried_again():
+    desk = joining()
+    asked(desk).on_failure(AuthenticationError("wrong password"), 0.0)
+    assert [type(error) for error in desk.failures] == [AuthenticationError]
+    assert (desk.unsupported, desk.forgotten, desk.poll()) == ([], [1], [])
+    desk.now = 5.0
+    asked(desk).on_response(described("Empty"), 5.0)
     assert desk.said().member_epoch == 0
 
 

@@ -11,7 +11,8 @@ from classic_desk import partitions as classic_partitions
 from consumer_desk import INTERVAL, Desk, T
 from multilane.client.group.membership import HEARTBEAT_FRACTION
 from multilane.client.group.session import GroupSession
-from multilane.errors import NetworkError
+from multilane.client.net.request_state import RequestBackoff
+from multilane.errors import NetworkError, UnsupportedVersion
 from multilane.wire.messages import ApiKey
 from response_builder import make, response_parts
 
@@ -45,14 +46,19 @@ def test_a_heartbeat_that_fails_or_whose_answer_comes_late_does_not_prolong():
 class SessionQuestion:
     def __init__(self):
         self.seconds = []
-        self.session = GroupSession("g", self, self.seconds.append)
+        self.now = 0.0
+        self.session = GroupSession("g", self, RequestBackoff(1.0, 8.0, jitter=0.0), self.seconds.append)
 
     def of(self, group):
         return 1
 
     def ask(self):
-        (request,) = self.session.poll(0.0).requests
+        (request,) = self.session.poll(self.now).requests
+        assert not self.session.poll(self.now).requests, "one at a time"
         return request, request.build(1)
+
+    def waits(self):
+        return self.session.poll(self.now).wait
 
 
 def answer(name, value, code=0):
@@ -91,14 +97,32 @@ def test_whoever_may_not_read_one_asks_for_the_other(refused):
     asked = SessionQuestion()
     request, _ = asked.ask()
     if refused == "failure":
-        request.on_failure(NetworkError("gone"), 0.0)
+        request.on_failure(UnsupportedVersion("too old"), 0.0)
     else:
         name = "other" if refused == "absent" else "consumer.session.timeout.ms"
         request.on_response(answer(name, "1", 30 if refused == "code" else 0), 0.0)
     request, entity = asked.ask()
     assert [(r.resource_type, r.resource_name) for r in entity.resources] == [(4, "1")]
-    request.on_failure(NetworkError("gone"), 0.0)
+    request.on_response(answer("group.consumer.session.timeout.ms", "1", 31), 0.0)
     assert (asked.seconds, not asked.session.poll(0.0).requests) == ([], True)
+
+
+@pytest.mark.parametrize("kind", ["failure", "code"])
+def test_what_fails_for_the_moment_is_asked_again(kind):
+    """The broker's default counted for good, and may be longer than the group's setting."""
+    asked = SessionQuestion()
+    for wait in (1.0, 2.0, 4.0):
+        request, _ = asked.ask()
+        if kind == "failure":
+            request.on_failure(NetworkError("gone"), asked.now)
+        else:
+            request.on_response(answer("consumer.session.timeout.ms", "1", 14), asked.now)  # it loads its groups
+        assert asked.waits() == wait
+        asked.now += wait
+    request, entity = asked.ask()
+    assert [(r.resource_type, r.resource_name) for r in entity.resources] == [(32, "g")]
+    request.on_response(answer("consumer.session.timeout.ms", "6000"), asked.now)
+    assert asked.seconds == [6.0]
 
 
 def test_a_classic_member_has_the_session_that_it_asked_for_and_is_not_fenced_while_it_joins():

@@ -4,7 +4,8 @@ Thread: none (pure state machine); belongs to a membership, on the network threa
 
 Used with `group.protocol=auto` only. DescribeGroups goes to the coordinator right before each joining heartbeat, so its
 answer is one round trip old at most. A group that is empty, unknown or of the newer protocol is clear: no member loses
-a configured strategy. A refusal is clear too: the heartbeat gets the same one, with advice.
+a configured strategy. A refusal is not: joining a group does not need the permission to describe it, so the heartbeat
+could convert a group that this client may not look at.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import UnsentRequest
-from multilane.errors import GroupRefused, MultilaneError, broker_error
+from multilane.errors import AuthenticationError, GroupRefused, MultilaneError, broker_error
 from multilane.wire.compose_groups import DESCRIBE_GROUPS_AT_LEAST, describe_groups_request
 from multilane.wire.messages import ApiKey
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from multilane.client.group.membership import Coordinators
     from multilane.types import NodeId
 
+_NOT_FOUND: Final = 69  # GROUP_ID_NOT_FOUND
 _NO_MEMBERS: Final = frozenset({"", "Dead", "Empty"})
 
 
@@ -37,14 +39,26 @@ class LiveClassicGroup(GroupRefused):
         self.assignor = assignor
 
 
+class HiddenGroup(GroupRefused):
+    """Whether the group has members of the classic protocol cannot be told."""
+
+    def __init__(self, group: str, error: MultilaneError) -> None:
+        super().__init__(
+            f"whether group {group} has classic members cannot be told: {error}. Allow Describe on the group, or set "
+            "group.protocol to consumer, which converts a classic group"
+        )
+
+
 class ClassicCheck:
     def __init__(
         self,
         group: str,
         coordinators: Coordinators,
         backoff: RequestBackoff,
-        found: Callable[[LiveClassicGroup, float], None],
+        found: Callable[[LiveClassicGroup | HiddenGroup, float], None],
+        on_login_refused: Callable[[MultilaneError], None],
     ) -> None:
+        self._on_login_refused = on_login_refused
         self._group = group
         self._coordinators = coordinators
         self._state = RequestState(backoff)
@@ -86,7 +100,9 @@ class ClassicCheck:
     def _on_response(self, node: NodeId, response: Any, now: float) -> None:
         description = next((g for g in response.groups if str(g.group_id) == self._group), None)
         code = 0 if description is None else int(description.error_code)
-        if code:
+        if code == _NOT_FOUND:
+            description = None
+        elif code:
             self._on_failure(node, broker_error(code, f"DescribeGroups of group {self._group}"), now)
             return
         self._state.succeeded()
@@ -96,9 +112,11 @@ class ClassicCheck:
             self._found(LiveClassicGroup(self._group, len(description.members), str(description.protocol_data)), now)
 
     def _on_failure(self, node: NodeId, error: MultilaneError, now: float) -> None:
-        if error.retriable:
+        if error.retriable or isinstance(error, AuthenticationError):
+            if not error.retriable:
+                self._on_login_refused(error)
             self._coordinators.forget(self._group, node)
             self._state.failed(now)
         else:
             self._state.succeeded()
-            self.is_clear = True
+            self._found(HiddenGroup(self._group, error), now)
