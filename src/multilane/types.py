@@ -65,7 +65,7 @@ class OffsetAndMetadata:
     (which shows whether the log was truncated), and a text of the committer. With a topic id it is not committed for a
     topic that was deleted and created again."""
 
-    offset: Offset
-    leader_epoch: LeaderEpoch = NO_EPOCH
+    offset: int
+    leader_epoch: int = NO_EPOCH
     metadata: str = ""
     topic_id: UUID | None = field(default=None, compare=False)

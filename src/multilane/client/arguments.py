@@ -37,9 +37,11 @@ def at_offset(offset: int, leader_epoch: int | None = None, topic_id: UUID | Non
 def _within(what: str, value: Any, largest: int, instead: str) -> int:
     """An integer that fits the protocol's field."""
     try:
-        number = operator.index(value)
+        number = None if isinstance(value, bool) else operator.index(value)  # True would be taken for 1
     except TypeError:
-        raise ValueError(f"{what} {value!r} is not a whole number: write {instead}") from None
+        number = None
+    if number is None:
+        raise ValueError(f"{what} {value!r} is not a whole number: write {instead}")
     if not 0 <= number <= largest:
         raise ValueError(f"{what} {number} is out of range: write {instead}")
     return number

@@ -57,7 +57,7 @@ class RecordStream:
                 continue
             if partition not in seen:
                 seen.add(partition)
-                epoch = NO_EPOCH if state.before is None else state.before.leader_epoch
+                epoch = NO_EPOCH if state.before is None else LeaderEpoch(state.before.leader_epoch)
                 state.position, state.epoch = Offset(int(block.offsets[0])), epoch
             self._rests.append(_Rest(block, state))
 

@@ -107,8 +107,8 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         scope=Scope.CONSUMER,
         default="policy",
         choices=("policy", "earliest"),
-        doc="Where to go on if the log no longer has a position: policy (as auto.offset.reset says) or earliest, unless "
-        "auto.offset.reset is none. With earliest no record is skipped. Apps use earliest.",
+        doc="Where to continue if the log no longer has a position: policy (as auto.offset.reset says), or earliest, "
+        "which skips nothing. With auto.offset.reset=none it is an error in any case. Apps use earliest.",
     ),
     Property(
         name="check.crcs",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final
 
 from multilane.clock import Clock
@@ -166,10 +167,10 @@ class LanePool:
     async def _plainly(self, lane: Lane, chains: Chains) -> None:
         """One record at a time, with nothing between a record and its function: the loop that has to be short."""
         work, clock, work_comes = self._work, self._clock.monotonic, self.supply.work_comes
-        call, settle, ready, defers = work.plain_call, work.plain_settle, chains.ready, chains.defers
+        settle, ready, defers = work.plain_settle, chains.ready, chains.defers
         cancels, begins_on_thread = work.listener.cancels, self._runs_ahead
-        if begins_on_thread:
-            call = work.listener.call_with_start(lambda: self._fence.begin_on_thread(self, lane))
+        begin = partial(self._fence.begin_on_thread, self, lane)
+        call = work.listener.call_with_start(begin) if begins_on_thread else work.plain_call
         words, slot, left, deadline = self._watch.marks.words, lane.slot, _TURN, self._fence.deadline
         while not self._must_check or await self._stays(lane):
             if not ready:

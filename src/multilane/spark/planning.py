@@ -122,7 +122,11 @@ class Planner:
         missing = [p for p in partitions if committed.get(p) is None]
         found = {p: int(at.offset) for p, at in committed.items() if at is not None}
         ends = self._consumer.log_ends(list(found)) if found else {}
-        known = {p: OffsetAndEpoch(at.offset, at.leader_epoch) for p, at in committed.items() if at is not None}
+        known = {
+            p: OffsetAndEpoch(Offset(at.offset), LeaderEpoch(at.leader_epoch))
+            for p, at in committed.items()
+            if at is not None
+        }
         self._move_back(found, {p: at for p, at in known.items() if at.leader_epoch >= 0}, ends)
         for partition, offset in found.items():
             if offset > ends[partition].offset:

@@ -63,6 +63,9 @@ def test_offsets_to_commit():
     [
         ({T0: -1}, "offset -1 is out of range"),
         ({T0: "5"}, "'5' is not a whole number"),
+        ({T0: True}, "offset True is not a whole number"),
+        ({T0: OffsetAndMetadata(5, True)}, "leader epoch True is not a whole number"),
+        ({("t", False): 5}, "partition of t False is not a whole number"),
         ({T0: OffsetAndMetadata(5, -7)}, "leader epoch -7 is out of range"),
         ({"t-0": 5}, "is not a partition"),
         ({("t", -1): 5}, "partition of t -1 is out of range"),

@@ -181,7 +181,10 @@ def test_out_of_range_with_a_policy_moves(policy, timestamp):
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "by_duration:PT1H"])
-@pytest.mark.parametrize(("begin", "end", "said"), [(20, 90, "10 offsets from 10 on were deleted before they were read"), (0, 5, "ends at 5)")])
+@pytest.mark.parametrize(
+    ("begin", "end", "said"),
+    [(20, 90, "10 offsets from 10 on were deleted before they were read"), (0, 5, "ends at 5)")],
+)
 def test_an_app_whose_position_is_lost_skips_nothing(policy, begin, end, said, caplog):
     """With `latest` it went on at the end of the log, and skipped what it had not handled."""
     stage = Stage(**{"auto.offset.reset": policy, "lost.position.reset": "earliest"})

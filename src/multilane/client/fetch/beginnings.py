@@ -15,6 +15,7 @@ from multilane.client.fetch.buffer import FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Phase
 from multilane.client.fetch.reset import ResetRule
 from multilane.errors import MultilaneError, NoOffsetForPartition
+from multilane.types import LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -79,8 +80,9 @@ class Beginnings:
                 self._begin_anew(cursor)
             else:
                 cursor.topic_id = cursor.topic_id or self._id_of(partition.topic)
-                cursor.positioned(At(committed.offset, committed.leader_epoch))
-                self._buffer.put(cursor, Moved(partition, committed.offset, committed.leader_epoch, cursor.topic_id))
+                at = At(Offset(committed.offset), LeaderEpoch(committed.leader_epoch))
+                cursor.positioned(at)
+                self._buffer.put(cursor, Moved(partition, at.offset, at.epoch, cursor.topic_id))
 
     def _refused(
         self, waiting: Mapping[TopicPartition, Cursor], partition: TopicPartition, error: MultilaneError

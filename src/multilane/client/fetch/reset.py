@@ -12,7 +12,6 @@ from multilane.client.fetch.cursor import Lookup
 from multilane.config.reset import OffsetReset, ResetPolicy
 from multilane.wire.compose import EARLIEST, LATEST
 
-
 _WORDS: Final = {
     ResetPolicy.NONE: "no position is chosen",
     ResetPolicy.EARLIEST: "continuing where the log begins",

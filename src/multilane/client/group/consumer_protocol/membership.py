@@ -79,9 +79,7 @@ class ConsumerMembership:
         self._epoch = JOIN_EPOCH
         self._wording = Wording(policy, self._group)
         self._heartbeat_timer = HeartbeatTimer(policy.backoff)
-        self._check = ClassicCheck(
-            self._group, coordinators, policy.backoff, self._on_classic_group, listeners.failed
-        )
+        self._check = ClassicCheck(self._group, coordinators, policy.backoff, self._on_classic_group, listeners.failed)
         self._reconciler = Reconciler(listeners, topic_ids, policy.group.max_poll_interval)
         self._node: NodeId | None = None  # the last coordinator
         self._refusal: MultilaneError | None = None  # the reason for FATAL
