@@ -9,7 +9,7 @@ to stderr and exit with code 1; any other exception is a defect and keeps its tr
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -31,6 +31,8 @@ from multilane.cli import (
 from multilane.cli.foreign_text import error_text
 from multilane.errors import MultilaneError
 from multilane.escaping import text_of
+
+_NO_WRAPPING: Final = 1_000_000  # columns
 
 app = typer.Typer(
     name="multilane",
@@ -73,8 +75,11 @@ def options(
 
 def main() -> None:
     """The entry point."""
+    is_piped = not (sys.stdout.isatty() and sys.stderr.isatty())
+    if is_piped:  # no boxes, and lines as long as they are: a path must not be cut, nor an option
+        app.rich_markup_mode = None
     try:
-        app()
+        app(**({"terminal_width": _NO_WRAPPING} if is_piped else {}))
     except (MultilaneError, OSError) as error:  # OSError: a file or port of the user's, which the text names
         typer.echo(error_text(text_of(error)), err=True)
         sys.exit(1)

@@ -97,3 +97,25 @@ def _all_of(terminal):
         if not more:
             return result.decode()
         result += more
+
+
+def _piped(*arguments):
+    command = [sys.executable, "-m", "multilane", *arguments]
+    environment = {**os.environ, "COLUMNS": "80"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_piped_help_has_whole_lines():
+    """Options were cut (`--bootstrap-server…`), and texts were wrapped in boxes."""
+    result = _piped("errors", "replay", "--help")
+    assert "--bootstrap-server, --brokers" in result.stdout
+    assert "Allow this topic as the target that a record names in its headers; may be repeated." in result.stdout
+    assert not set("╭│╰…") & set(result.stdout)
+
+
+def test_a_piped_error_has_the_whole_path():
+    path = f"/{'long' * 50}/multilane.yaml"
+    result = _piped("config", "explain", path)
+    assert result.returncode == 2
+    assert path in result.stderr
+    assert "╭" not in result.stderr
