@@ -28,9 +28,11 @@ from multilane.logs import logger
 from multilane.outcome.error_policy import ErrorRules, RedriveRun
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.redrive import ReplayMarks
-from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
+from multilane.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.client.blocks import Blocks
     from multilane.clock import Clock
 
@@ -61,6 +63,7 @@ class ErrorRun(RebalanceListener):
         self._run = RedriveRun(rules, clock.monotonic())
         self._counts = RunCounts()
         self._shares: dict[TopicPartition, PartitionShare] = {}
+        self._topic_ids: dict[TopicPartition, UUID | None] = {}  # of the logs when their partitions were assigned
         self._stopping = asyncio.Event()
         self._replayed: dict[TopicPartition, ReplayMarks] = {}
         # Not a static member: it joins for one run, and so do other processes of the application.
@@ -112,6 +115,7 @@ class ErrorRun(RebalanceListener):
     async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._run.assign(partitions, self._clock.monotonic())
         for partition in partitions:
+            self._topic_ids[partition] = self._consumer.known_topic_id(partition.topic)
             replayed = self._replayed.get(partition) or ReplayMarks(0)
             self._shares[partition] = PartitionShare(
                 partition, self._rules, self._steps, self._counts, replayed, self._fence
@@ -207,7 +211,7 @@ class ErrorRun(RebalanceListener):
         if not moved:
             return
         try:
-            offsets = {share.partition: _commit_point(share, offset) for share, offset in moved.items()}
+            offsets = {share.partition: self._commit_point(share, offset) for share, offset in moved.items()}
             await uninterrupted(lambda: self._consumer.commit(offsets))
         except MultilaneError as error:
             log.warning("cannot commit the offsets of %d error partitions: %s", len(moved), error)
@@ -215,11 +219,11 @@ class ErrorRun(RebalanceListener):
         for share, offset in moved.items():
             share.committed = offset
 
+    def _commit_point(self, share: PartitionShare, offset: int) -> OffsetAndMetadata:
+        """With the topic id: what was done is not committed for a topic that was created again meanwhile."""
+        return OffsetAndMetadata(offset, share.leader_epoch, topic_id=self._topic_ids.get(share.partition))
+
     async def _end(self) -> None:
         shares = list(self._shares.values())
         await asyncio.gather(*(share.drain(_DRAIN_SECONDS) for share in shares))
         await self._commit(shares)
-
-
-def _commit_point(share: PartitionShare, offset: int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(Offset(offset), LeaderEpoch(share.leader_epoch))

@@ -2,8 +2,9 @@
 
 Thread: one owner; `facts` from any.
 
-Every engine has one. In a process it observes its own counters; on Spark the driver adds the counts of its workers.
-Rates are over the time since the last line. No line is logged for a consumer without activity.
+Every engine that runs an app has one; a DataFrame stage has none, because its rows have the outcomes. In a process it
+observes its own counters; on Spark the driver adds the counts of its workers. Rates are over the time since the last
+line. No line is logged for a consumer without activity.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 from multilane.clock import ManualClock
 from multilane.config.reset import ResetPolicy
@@ -42,3 +43,24 @@ async def test_no_error_record_is_skipped_when_the_position_is_lost():
     async with run._consumer as consumer:
         assert consumer._state.config.auto_offset_reset.policy is ResetPolicy.LATEST
         assert consumer._state.config.lost_position_reset.policy is ResetPolicy.EARLIEST
+
+
+async def test_a_commit_names_the_log_that_was_read(monkeypatch):
+    """Else it would be stored for a topic that was deleted and created again."""
+    run, commits, read = make_run(), [], uuid4()
+    done = asyncio.Event()
+
+    async def commit(offsets):
+        commits.append(offsets)
+
+    async with run._consumer as consumer:
+        monkeypatch.setattr(consumer, "known_topic_id", {"orders.error": read}.get)
+        monkeypatch.setattr(consumer, "commit", commit)
+        await run.on_assigned(frozenset({PARTITION}))
+        monkeypatch.setattr(consumer, "known_topic_id", lambda topic: uuid4())  # created again
+        run._shares[PARTITION].take(iter([record(0)]), lambda: 2_000_000_000_000, done.set, 7)
+        await asyncio.wait_for(done.wait(), 10)
+        await run.on_revoked(frozenset({PARTITION}))
+    [offsets] = commits
+    at = offsets[PARTITION]
+    assert (at.offset, at.leader_epoch, at.topic_id) == (1, 7, read)
