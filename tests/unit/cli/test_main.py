@@ -43,7 +43,7 @@ def test_our_errors_are_one_line(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.parametrize("error", [ConfigError, NetworkError])
 def test_foreign_text_in_an_error_forges_no_message(monkeypatch, capsys, error):
-    def fail():
+    def fail(**_):
         with connected():
             raise error("refused: x\nerror: forged\nhttps://u:pw@host")
 
