@@ -130,11 +130,10 @@ class AuditRecordFiles:
 
     async def _list_owners(self) -> None:
         """List the files of killed owners before anything of their partitions is committed: if the last one is deleted
-        later, only this list shows it. Once for all partitions that came since the last commit: in a large directory it
-        takes long."""
+        later, only this list shows it. Once for all partitions that came since the last commit: it takes a moment."""
         takeovers = self._takeovers
         if takeovers > self._listed_takeovers:
-            await self._write(lambda: self._cards.add({}))
+            await self._write(self._cards.look)
             self._listed_takeovers = max(takeovers, self._listed_takeovers)
 
     async def _flush_files(self) -> None:

@@ -49,21 +49,26 @@ class SessionCards:
         self._write()
 
     def _list_others(self, listed: Sequence[tuple[str, float]]) -> None:
-        """List the sessions found now: some may have begun at the same time as this one."""
-        names = sorted(name for name, _ in listed if name.endswith(".json") and name != self._name)[-_MAX_SESSIONS:]
+        """List the sessions found now, and where their cards say that partitions begin: some may have begun at the same
+        time as this one."""
+        names = self._list_files(listed)
         modified = dict(listed)
         changed = [name for name in names if not modified[name] or self._seen_at.get(name) != modified[name]]
         with ThreadPoolExecutor(_READERS) as threads:
             known = list(threads.map(self._read, changed))
         self._seen_at |= {name: modified[name] for name in changed}
+        since = earliest([self._card.since, *(card.since for card in known if card is not None)])
+        self._card = replace(self._card, since=since)
+
+    def _list_files(self, listed: Sequence[tuple[str, float]]) -> list[str]:
+        """List the last file of each session, of those that were ever found. Returns the names of the cards."""
+        names = sorted(name for name, _ in listed if name.endswith(".json") and name != self._name)[-_MAX_SESSIONS:]
         written = sessions_in(name for name, _ in listed)
         sessions = [name.rpartition("-")[2].removesuffix(".json") for name in names]
-        seen = {session: written.get(session, -1) for session in sessions}
-        self._card = replace(
-            self._card,
-            earlier={**self._card.earlier, **seen},
-            since=earliest([self._card.since, *(card.since for card in known if card is not None)]),
-        )
+        before = self._card.earlier
+        seen = {session: max(written.get(session, -1), before.get(session, -1)) for session in sessions}
+        self._card = replace(self._card, earlier={**before, **seen})
+        return names
 
     def _read(self, name: str) -> Card | None:
         try:
@@ -83,6 +88,14 @@ class SessionCards:
             self._list_others(self._folder.listing())
             self._card = replace(self._card, since=earliest([self._card.since, starts]))
             self._write()
+
+    def look(self) -> None:
+        """List the last files of the others, without reading their cards. Writes only what is new."""
+        with self._lock:
+            before = self._card
+            self._list_files(self._folder.listing())
+            if self._card != before:
+                self._write()
 
     def close(self, records: int) -> None:
         """Write the number of audit records: all are written, and no partition is in progress."""

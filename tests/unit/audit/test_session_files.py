@@ -245,6 +245,24 @@ async def test_the_last_file_of_a_killed_member_is_missed_if_an_earlier_one_took
     assert any("are missing" in fault for fault in books(tmp_path).faults)
 
 
+@pytest.mark.parametrize("many", [1, 3])
+async def test_a_second_look_does_not_forget_the_files_of_the_first(tmp_path, many):
+    """They were deleted in between: the card then listed what was left."""
+    killed = await Session(tmp_path).begin()
+    await killed.settle(3)
+    await killed.settle(3)
+    survivor = await Session(tmp_path, start=6).begin()
+    await survivor.settle(2)
+    mine = [file for file in files_in(tmp_path) if killed.accounts._session in file.name]
+    for file in mine[-many:]:
+        file.unlink()
+    faults = books(tmp_path).faults
+    assert any("are missing" in fault for fault in faults)
+    await survivor.accounts.begin({PLACE: Intake(PLACE, Ledger(8), ROOM)})
+    await survivor.accounts.flush()
+    assert books(tmp_path).faults == faults
+
+
 async def test_partitions_that_come_together_are_one_look_at_the_directory(tmp_path, monkeypatch):
     """A member may be given hundreds, of a directory with ten thousands of files."""
     first = await Session(tmp_path).begin()
