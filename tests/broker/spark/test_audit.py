@@ -117,7 +117,7 @@ def test_only_the_span_counts(books):
     place = books.place()
     assert books.verdict({place: Span(1, 3)}).tallies == {place: AuditCounts(read=2, done=2)}
     assert books.verdict({place: Span(2, 2)}).tallies == {}
-    with pytest.raises(NoHistory, match="its log ends at 4"):
+    with pytest.raises(NoHistory, match="the log ends at 4"):
         books.verdict({place: Span(0, 9)})
 
 
