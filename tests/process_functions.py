@@ -33,6 +33,24 @@ def hang_on(record: Record) -> None:
             threading.Event().wait(60)
 
 
+def note_then_die_once(folder: str, records: list[Record] | Record) -> None:
+    """Has its effect on all of them, and kills its worker the first time."""
+    some = records if isinstance(records, list) else [records]
+    with open(Path(folder, "ledger"), "a") as ledger:
+        ledger.writelines(f"{record.offset}\n" for record in some)
+    if not Path(folder, "died").exists():
+        Path(folder, "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def note_one_then_die_once(folder: str, record: Record) -> None:
+    note_then_die_once(folder, record)
+
+
+def note_many_then_die_once(folder: str, records: list[Record]) -> None:
+    note_then_die_once(folder, records)
+
+
 def leave(record: Record) -> None:
     if record.key == b"leave":
         sys.exit(0)

@@ -101,12 +101,14 @@ def check_files(
     for file in files:
         by_session.setdefault(file.session, []).append(file)
     known = {card.session: card for card in cards}
-    rewritten = {name for name, session in old.items() if session in known or session in by_session}
+    listed = {session for card in cards for session in card.earlier}
+    with_manifests = known.keys() | by_session.keys() | listed  # earlier versions wrote no cards, so none lists them
+    rewritten = {name for name, session in old.items() if session in with_manifests}
     old = {name: session for name, session in old.items() if name not in rewritten}
     found = [*faults, *(f"{name} was rewritten: its manifest is missing" for name in sorted(rewritten))]
     for session in sorted(by_session.keys() | known.keys()):
         found += _faults_of(session, by_session.get(session, []), known.get(session))
-    found += _missing_sessions(by_session, known, old)
+    found += _missing_sessions(by_session, known)
     return AuditFiles(
         usable=tuple(sorted([*(file.name for file in files), *old])),
         faults=tuple(dict.fromkeys(found)),
@@ -162,16 +164,13 @@ def _faults_of(session: str, files: Sequence[AuditFile], card: Card | None) -> l
     return faults
 
 
-def _missing_sessions(
-    by_session: Mapping[str, Sequence[AuditFile]], known: Mapping[str, Card], old: Mapping[str, str]
-) -> list[str]:
+def _missing_sessions(by_session: Mapping[str, Sequence[AuditFile]], known: Mapping[str, Card]) -> list[str]:
     faults = []
-    is_old = set(old.values())
     for card in known.values():
         for session, seen in card.earlier.items():
             files = by_session.get(session, ())
             exists = any(file.first >= seen or file.end > seen for file in files) or (seen < 0 and session in known)
-            if not exists and session not in is_old:
+            if not exists:
                 missing = "files" if session in known else "card and files"
                 faults.append(f"session {session}: {missing} that session {card.session} listed are missing")
     return faults

@@ -55,20 +55,23 @@ class ComparisonRequest:
 def read_audit_records(spark: SparkSession, path: str, files: Sequence[str] | None = None) -> DataFrame:
     """The audit records of a group, or those of the given files."""
     with plain_errors("the audit records"):
+        reader = spark.read.schema(_SCHEMA).option("pathGlobFilter", "*.parquet")  # the files that the check reads
         if files is None:
-            return spark.read.schema(_SCHEMA).parquet(path)
+            return reader.parquet(path)
         if not files:
             return spark.createDataFrame([], _SCHEMA)
-        return spark.read.schema(_SCHEMA).parquet(*(f"{path}/{name}" for name in files))
+        return reader.parquet(*(f"{path}/{name}" for name in files))
 
 
-def first_offsets(records: DataFrame) -> dict[TopicPartition, int]:
-    """Where the audit records of each partition begin."""
+def offset_ranges(records: DataFrame) -> dict[TopicPartition, range]:
+    """Where the audit records of each partition begin, and the offset after the last settled one."""
     from pyspark.sql import functions as F
 
     with plain_errors("the audit records"):
-        rows = records.groupBy(*_PARTITION).agg(F.min("offset").alias("first")).collect()
-    return {TopicPartition(row.topic, row.partition): row.first for row in rows}
+        marks = [RecordOutcome.BEGUN.value, RecordOutcome.INTERRUPTED.value]
+        end = F.max(F.when(~F.col("outcome").isin(marks), F.col("offset") + 1))
+        rows = records.groupBy(*_PARTITION).agg(F.min("offset").alias("begin"), end.alias("end")).collect()
+    return {TopicPartition(row.topic, row.partition): range(row.begin, row.end or row.begin) for row in rows}
 
 
 def compare(spark: SparkSession, records: DataFrame, request: ComparisonRequest) -> AuditVerdict:
@@ -79,7 +82,8 @@ def compare(spark: SparkSession, records: DataFrame, request: ComparisonRequest)
     with plain_errors("a log or the audit records"):
         settled = _by_offset(_within(spark, records, spans))
         compared = _log(spark, spans, request.settings).join(settled, [*_RECORD], "full_outer")
-        compared = compared.withColumn("doubtful", _is_doubtful(request.doubts)).persist()
+        compared = compared.withColumn("doubtful", _is_doubtful(request.doubts))
+        compared = compared.withColumn("waiting", _is_waiting(spans, request.retry)).persist()
         try:
             counts = {partition: AuditCounts() for partition in spans} | _counts(compared)
             inverted = _inverted(compared, request)
@@ -169,6 +173,19 @@ def _is_doubtful(doubts: Mapping[TopicPartition, Sequence[Run]]) -> Column:
     return found
 
 
+def _is_waiting(spans: Mapping[TopicPartition, Span], retry: str | None) -> Column:
+    """Whether each record was retried, and its copy is beyond the audited offsets or not in the retry topic."""
+    from pyspark.sql import functions as F
+
+    is_audited = F.lit(False)
+    for (topic, partition), span in spans.items():
+        if topic == retry:
+            in_partition = (F.col("copy.copy_topic") == topic) & (F.col("copy.copy_partition") == partition)
+            is_audited |= in_partition & (F.col("copy.copy_offset") < span.end)
+    is_retried = F.col("outcome") == RecordOutcome.RETRIED.value
+    return is_retried & ~F.coalesce(is_audited, F.lit(False))
+
+
 # --- findings --------------------------------------------------------------------------------------------------------
 
 
@@ -189,6 +206,7 @@ def _counts(compared: DataFrame) -> dict[TopicPartition, AuditCounts]:
         with_outcome(RecordOutcome.DEAD),
         count(F.col("in_log") & (F.col("times") > 1)).alias("repeated"),
         count(F.col("in_log") & F.col("doubtful")).alias("doubtful"),
+        count(F.col("in_log") & F.col("waiting")).alias("waiting"),
         count(F.col("in_log").isNull() & (F.col("times") > 0)).alias("gone"),
     )
     return {TopicPartition(row.topic, row.partition): _counts_of(row) for row in rows.collect()}
@@ -196,7 +214,8 @@ def _counts(compared: DataFrame) -> dict[TopicPartition, AuditCounts]:
 
 def _counts_of(row: Any) -> AuditCounts:
     settled = (row.read, row.done, row.skipped, row.retried, row.dead)
-    return AuditCounts(*settled, repeated=row.repeated, doubtful=row.doubtful, gone=row.gone)
+    found = AuditCounts(*settled, repeated=row.repeated, doubtful=row.doubtful)
+    return replace(found, waiting=row.waiting, gone=row.gone)
 
 
 def _inverted(compared: DataFrame, request: ComparisonRequest) -> DataFrame | None:

@@ -2,20 +2,25 @@
 
 Thread: any.
 
-Owns nothing but the path. Never leaves a partial file: a file exists completely or not at all.
+Owns nothing but the path. Never leaves a partial file: a file exists completely or not at all. A local file is on disk,
+under its name, when its write returns.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
-from multilane.audit.manifest import merged_metadata
+from multilane.audit.manifest import CARDS, merged_metadata
+
+_NO_SYNC: Final = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}  # of file systems that sync no folders
 
 
 class AuditFolder:
@@ -24,6 +29,7 @@ class AuditFolder:
         self._group_folder = f"group={folder_name(group)}"
         self._uri = path if "://" in path else None
         self._local = None if self._uri else Path(path).expanduser() / self._group_folder
+        self._on_disk: set[Path] = set()  # folders whose names are written to disk
 
     def __str__(self) -> str:
         """The path, without credentials that the URI may contain."""
@@ -38,13 +44,22 @@ class AuditFolder:
 
     def make(self) -> None:
         if self._local is not None:
-            self._local.mkdir(parents=True, exist_ok=True)
+            self._make(self._local)
             probe = self._local / f".{uuid.uuid4().hex}"
             probe.touch()
             probe.unlink()
         else:
             system, base = self._remote()
             system.create_dir(base, recursive=True)
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder and those above it. Another process may have made it and not have written its name to disk."""
+        missing = list(takewhile(lambda one: not one.exists(), (folder, *folder.parents)))
+        folder.mkdir(parents=True, exist_ok=True)
+        if missing or folder not in self._on_disk:
+            for one in missing or [folder]:
+                _sync(one.parent)
+            self._on_disk.add(folder)
 
     def write(self, name: str, table: Callable[[], Any]) -> None:
         import pyarrow as pa
@@ -56,7 +71,9 @@ class AuditFolder:
 
     def write_bytes(self, name: str, content: Any) -> None:
         if self._local is not None:
-            _write_whole(self._local / name, content)
+            path = self._local / name
+            self._make(path.parent)
+            _write_whole(path, content)
             return
         system, base = self._remote()
         system.create_dir(f"{base}/{name.rpartition('/')[0]}", recursive=True)
@@ -123,13 +140,34 @@ def folder_name(group: str) -> str:
     return quote(group, safe="").replace(".", "%2E") if group.startswith(".") else quote(group, safe="")
 
 
+def is_in_place(name: str) -> bool:
+    """Whether an audit file is where files are written. Spark skips some files elsewhere and reads others."""
+    return name.startswith("day=") and name.count("/") == 1
+
+
 def _is_ours(name: str) -> bool:
-    return not name.rpartition("/")[2].startswith(".") and name.endswith((".parquet", ".json"))
+    """Session cards, and the audit files that Spark does not skip."""
+    *folders, last = name.split("/")
+    if name.endswith(".json"):
+        return folders == [CARDS] and not last.startswith(".")
+    return name.endswith(".parquet") and not any(part.startswith((".", "_")) for part in (*folders, last))
+
+
+def _sync(folder: Path) -> None:
+    """Write the names in a folder to disk: a file can be on disk without its name."""
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
 
 
 def _write_whole(path: Path, content: Any) -> None:
-    """Write to disk, then rename: Spark ignores files whose name begins with a dot."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write to disk, then rename: Spark ignores files whose name begins with a dot. The folder exists."""
     unfinished = path.with_name(f".{path.name}")
     try:
         with open(unfinished, "wb") as out:
@@ -137,6 +175,7 @@ def _write_whole(path: Path, content: Any) -> None:
             out.flush()
             os.fsync(out.fileno())
         unfinished.replace(path)
+        _sync(path.parent)
     except BaseException:
         with suppress(OSError):
             unfinished.unlink()

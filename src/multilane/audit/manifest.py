@@ -20,6 +20,7 @@ from multilane.commit.completion_map import LogMark
 from multilane.types import TopicPartition
 
 KEY: Final = b"multilane"
+CARDS: Final = "_sessions"  # the folder of the cards
 _VERSION: Final = 1
 _NUMBERS: Final = ("partition", "offset", "sequence", "copy_partition", "copy_offset")
 _TEXTS: Final = ("topic", "outcome", "session", "copy_topic")
@@ -123,7 +124,7 @@ def is_unchanged(file: AuditFile, table: Any) -> bool:
 
 def card_name(number: int, session: str) -> str:
     """Later sessions sort last."""
-    return f"_sessions/{number:08d}-{session}.json"
+    return f"{CARDS}/{number:08d}-{session}.json"
 
 
 def card_number(name: str) -> int:

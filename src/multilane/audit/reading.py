@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from multilane.audit.books import AuditFile, AuditFiles, Card, check_files
-from multilane.audit.folder import AuditFolder
+from multilane.audit.folder import AuditFolder, is_in_place
 from multilane.audit.manifest import is_unchanged, read_card, read_manifest, sessions_in
 
 _READERS: Final = 8
@@ -43,7 +43,11 @@ def read_files(folder: AuditFolder, group: str) -> AuditFiles:
 
 def _read(folder: AuditFolder, group: str, name: str) -> _Found:
     try:
-        return _card(folder, group, name) if name.endswith(".json") else _file(folder, group, name)
+        if name.endswith(".json"):
+            return _card(folder, group, name)
+        if not is_in_place(name):
+            return _Found(fault=f"{name} is not in the folder of a day")
+        return _file(folder, group, name)
     except FileNotFoundError:
         return _Found()
     except Exception as error:  # noqa: BLE001 - Arrow raises many types for a damaged file

@@ -59,6 +59,8 @@ class AuditRecordFiles:
         self._bounds: list[BeginBounds] = []
         self._released: list[ReadLog] = []  # logs that were released since the last file
         self._is_changed = False  # whether the partitions in progress changed since the last file
+        self._takeovers = 0  # partitions that may have had another owner
+        self._listed_takeovers = 0
         self._early: asyncio.Task[None] | None = None
         self._is_open = False
         self._failing_since: float | None = None
@@ -103,7 +105,9 @@ class AuditRecordFiles:
         try:
             if self._cards.is_new(starts):
                 await self._write(lambda: self._cards.add(starts))
-            await self.flush()
+            else:
+                self._takeovers += 1
+            await self._flush_files()
         except BaseException:
             self._bounds.remove(bounds)
             self._is_changed = True
@@ -121,6 +125,18 @@ class AuditRecordFiles:
 
     async def flush(self) -> None:
         """Write all records so far to files. The caller collects the offsets to commit before it calls this."""
+        await self._list_owners()
+        await self._flush_files()
+
+    async def _list_owners(self) -> None:
+        """List the files of killed owners before anything of their partitions is committed: if the last one is deleted
+        later, only this list shows it. Once for all partitions that came since the last commit: it takes a moment."""
+        takeovers = self._takeovers
+        if takeovers > self._listed_takeovers:
+            await self._write(self._cards.look)
+            self._listed_takeovers = max(takeovers, self._listed_takeovers)
+
+    async def _flush_files(self) -> None:
         self._seal()
         async with self._flush_lock:
             while self._unwritten:

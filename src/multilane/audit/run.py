@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from multilane.audit.books import AuditFiles
-from multilane.audit.comparison import ComparisonRequest, compare, first_offsets, read_audit_records
+from multilane.audit.comparison import ComparisonRequest, compare, offset_ranges, read_audit_records
 from multilane.audit.doubts import doubts_within
 from multilane.audit.folder import AuditFolder, folder_name
 from multilane.audit.log_identity import strayed
@@ -71,8 +71,8 @@ def audit_group(request: AuditRequest, on_step: Callable[[str], object] = lambda
     with one_job(request.master, f"multilane audit {config.group_id}", request.conf) as spark:
         on_step("reading the audit records")
         records = read_audit_records(spark, path, files.usable if files.faults and not files.cannot_check else None)
-        begun = first_offsets(records)
-        spans = spans_of({p: _with_begin(p, one, begun, files) for p, one in known.items()})
+        ranges = offset_ranges(records)
+        spans = spans_of({p: _with_range(one, ranges.get(p), p, files) for p, one in known.items()})
         on_step("comparing them with the logs")
         other_logs = strayed(_reader_properties(request), files.logs, spans)
         rule = order_rule(config)
@@ -135,17 +135,17 @@ def _known(request: AuditRequest) -> dict[TopicPartition, Known]:
             offset_at(since, request.since, partition),
             offset_at(until, request.until, partition),
         )
-    return known
+    gone = {p for p in committed if p.topic in described and p not in known}
+    return known | {p: Known(None, committed[p].offset, 0, exists=False) for p in gone}
 
 
-def _with_begin(
-    partition: TopicPartition, known: Known, begun: Mapping[TopicPartition, int], files: AuditFiles
-) -> Known:
+def _with_range(known: Known, found: range | None, partition: TopicPartition, files: AuditFiles) -> Known:
     """Session cards contain where audit records begin. An earlier version wrote no cards: then they begin with the
     first of the remaining records, or at the time that the user requested."""
     carded = files.since.get(partition)
     is_anchored = carded is not None and not (files.old and known.since is not None)
-    return replace(known, begun=begun.get(partition) if carded is None else carded, is_anchored=is_anchored)
+    begun = carded if carded is not None or found is None else found.start
+    return replace(known, begun=begun, is_anchored=is_anchored, reached=0 if found is None else found.stop)
 
 
 def _files(request: AuditRequest) -> AuditFiles:

@@ -1,6 +1,6 @@
 """The card of a session: which sessions came before it, and where the audit records of each partition begin.
 
-Thread: any, one at a time.
+Thread: any; `open` before all others.
 
 Every session lists those that it finds. This links the audit records of a group: when files of the oldest session are
 missing, younger cards still list it, and the offset from which every partition must have audit records. Owns the card
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import inf
+from threading import Lock
 from typing import Final
 
 from multilane.audit.books import Card, earliest
@@ -31,6 +32,7 @@ class SessionCards:
     def __init__(self, folder: AuditFolder, group: str, session: str) -> None:
         self._folder = folder
         self._group = group
+        self._lock = Lock()  # a cancelled caller leaves its thread running
         self._card = Card(session)
         self._name = card_name(1, session)
         self._seen_at: dict[str, float] = {}  # cards that were read, and their modification times
@@ -47,21 +49,26 @@ class SessionCards:
         self._write()
 
     def _list_others(self, listed: Sequence[tuple[str, float]]) -> None:
-        """List the sessions found now: some may have begun at the same time as this one."""
-        names = sorted(name for name, _ in listed if name.endswith(".json") and name != self._name)[-_MAX_SESSIONS:]
+        """List the sessions found now, and where their cards say that partitions begin: some may have begun at the same
+        time as this one."""
+        names = self._list_files(listed)
         modified = dict(listed)
         changed = [name for name in names if not modified[name] or self._seen_at.get(name) != modified[name]]
         with ThreadPoolExecutor(_READERS) as threads:
             known = list(threads.map(self._read, changed))
         self._seen_at |= {name: modified[name] for name in changed}
+        since = earliest([self._card.since, *(card.since for card in known if card is not None)])
+        self._card = replace(self._card, since=since)
+
+    def _list_files(self, listed: Sequence[tuple[str, float]]) -> list[str]:
+        """List the last file of each session, of those that were ever found. Returns the names of the cards."""
+        names = sorted(name for name, _ in listed if name.endswith(".json") and name != self._name)[-_MAX_SESSIONS:]
         written = sessions_in(name for name, _ in listed)
         sessions = [name.rpartition("-")[2].removesuffix(".json") for name in names]
-        seen = {session: written.get(session, -1) for session in sessions}
-        self._card = replace(
-            self._card,
-            earlier={**self._card.earlier, **seen},
-            since=earliest([self._card.since, *(card.since for card in known if card is not None)]),
-        )
+        before = self._card.earlier
+        seen = {session: max(written.get(session, -1), before.get(session, -1)) for session in sessions}
+        self._card = replace(self._card, earlier={**before, **seen})
+        return names
 
     def _read(self, name: str) -> Card | None:
         try:
@@ -76,16 +83,26 @@ class SessionCards:
         return any(offset < self._card.since.get(partition, inf) for partition, offset in starts.items())
 
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Add partitions. Their previous owner wrote its card first, so it is listed with them."""
-        self._list_others(self._folder.listing())
-        self._card = replace(self._card, since=earliest([self._card.since, starts]))
-        self._write()
+        """Add partitions. Their previous owner wrote its files first, so it is listed with them."""
+        with self._lock:
+            self._list_others(self._folder.listing())
+            self._card = replace(self._card, since=earliest([self._card.since, starts]))
+            self._write()
+
+    def look(self) -> None:
+        """List the last files of the others, without reading their cards. Writes only what is new."""
+        with self._lock:
+            before = self._card
+            self._list_files(self._folder.listing())
+            if self._card != before:
+                self._write()
 
     def close(self, records: int) -> None:
         """Write the number of audit records: all are written, and no partition is in progress."""
-        self._list_others(self._folder.listing())
-        self._card = replace(self._card, records=records)
-        self._write()
+        with self._lock:
+            self._list_others(self._folder.listing())
+            self._card = replace(self._card, records=records)
+            self._write()
 
     def _write(self) -> None:
         self._folder.write_bytes(self._name, card_content(self._group, self._card))

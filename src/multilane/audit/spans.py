@@ -11,7 +11,7 @@ records have no audit records; a span reports how many.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from multilane.types import TopicPartition
 
@@ -26,6 +26,8 @@ class Known:
     since: int | None = None  # the first requested offset; None: unbounded
     until: int | None = None  # the offset after the last requested one
     is_anchored: bool = True  # `begun` is from session cards; else from the first of the remaining files
+    reached: int = 0  # the offset after the last audit record
+    exists: bool = True  # in the topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +42,25 @@ class Span:
     is_hole: bool = False  # records were settled there, without any audit record
     uncovered: int = 0  # requested offsets before it, from before the audit was enabled
     is_loose: bool = False  # its start depends on which files remain
+    beyond: int = 0  # offsets between the committed one and the last audit record
 
     def __len__(self) -> int:
         return max(0, self.end - self.start)
 
 
 def spans_of(known: Mapping[TopicPartition, Known]) -> dict[TopicPartition, Span]:
-    return {partition: _span(one) for partition, one in known.items()}
+    return {partition: replace(_span(one), beyond=_beyond(one)) for partition, one in known.items()}
+
+
+def _beyond(known: Known) -> int:
+    """Settled and not committed: the last commit is to come, or the group was reset."""
+    end = max(known.committed or 0, known.log_start)
+    return 0 if known.until is not None and known.until <= end else max(0, known.reached - end)
 
 
 def _span(known: Known) -> Span:
+    if not known.exists:
+        return Span(0, 0, why="the topic no longer has this partition")
     if known.committed is None:
         return Span(0, 0, why="the group has committed nothing")
     if known.begun is None:
@@ -61,7 +72,10 @@ def _span(known: Known) -> Span:
     start = max(first, known.log_start)
     end = known.committed if known.until is None else min(known.committed, known.until)
     if end <= first:
-        return Span(start, start)
+        why = ""
+        if known.committed < known.begun:
+            why = f"offset {known.committed} is committed, and its audit records begin at {known.begun}: was it reset?"
+        return Span(start, start, why=why)
     if end <= start:
         return Span(start, start, end - first, "the records with audit records are gone from the log")
     uncovered = max(0, first - max(requested, known.log_start))

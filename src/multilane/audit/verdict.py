@@ -28,6 +28,7 @@ class AuditCounts:
     repeated: int = 0  # of those: with more than one audit record
     doubtful: int = 0  # of those: another process may have begun them without writing an audit record
     inverted: int = 0  # of those: handled before an earlier record of their key
+    waiting: int = 0  # of the retried: their copies are not within the audited offsets, so nobody has handled them yet
     gone: int = 0  # audit records of records that are no longer in the log (removed by compaction)
 
     @property

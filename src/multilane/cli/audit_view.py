@@ -119,7 +119,7 @@ def facts(made: GroupAudit, *, exactly_once: bool = False) -> dict[str, Any]:
         "total": _numbers(verdict.total),
         "partitions": [
             {"topic": p.topic, "partition": p.partition, "start": span.start, "end": span.end, "expired": span.expired}
-            | {"why": span.why, "uncovered": span.uncovered}
+            | {"why": span.why, "uncovered": span.uncovered, "beyond": span.beyond}
             | _numbers(verdict.tallies.get(p, AuditCounts()))
             for p, span in sorted(made.spans.items())
         ],
@@ -138,7 +138,7 @@ def facts(made: GroupAudit, *, exactly_once: bool = False) -> dict[str, Any]:
 
 
 def _numbers(tally: AuditCounts) -> dict[str, int]:
-    return {name: getattr(tally, name) for name in (*_COLUMNS, "gone")}
+    return {name: getattr(tally, name) for name in (*_COLUMNS, "waiting", "gone")}
 
 
 def _finding_facts(finding: Any) -> dict[str, Any]:
@@ -215,10 +215,13 @@ def _limits(made: GroupAudit) -> Iterator[str]:
         elif span.expired:
             yield f"{partition}: {span.expired:,} offsets before {span.start} are gone from the log and were not judged"
     yield from _uncovered(made)
+    yield from _beyond(made)
     if made.files.old:
         yield f"{len(made.files.old):,} sessions of an earlier version lack the records in flight at a kill"
     if made.order.by is None:
         yield f"order was not judged: {made.order.why}"
+    if waiting := made.verdict.total.waiting:
+        yield f"the copies of {waiting:,} retried records were not judged: the group has not committed them yet"
     gone = made.verdict.total.gone
     if gone:
         yield f"{gone:,} audit records refer to records that are no longer in the log"
@@ -234,3 +237,14 @@ def _uncovered(made: GroupAudit) -> Iterator[str]:
     for partition, span in spans.items():
         before = span.start - span.expired
         yield f"{partition}: {span.uncovered:,} offsets before {before} precede its first audit record: not judged"
+
+
+def _beyond(made: GroupAudit) -> Iterator[str]:
+    """Audit records that the group's commit does not cover."""
+    spans = {partition: span for partition, span in sorted(made.spans.items()) if span.beyond}
+    if len(spans) > _MOST_PARTITIONS:
+        many = sum(span.beyond for span in spans.values())
+        yield f"{len(spans)} partitions have audit records beyond their commits, up to {many:,} offsets: not judged"
+        return
+    for partition, span in spans.items():
+        yield f"{partition}: audit records up to {span.beyond:,} offsets beyond the commit were not judged"

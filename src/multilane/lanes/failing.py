@@ -23,6 +23,7 @@ from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.gate import OutageGate
 from multilane.lanes.last_steps import LastStepFunction, LastSteps
 from multilane.lanes.watch import Watch
+from multilane.lanes.worker import WorkerDied
 from multilane.listeners.context import Context
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.logs import logger
@@ -129,8 +130,8 @@ class Failing:
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._report.failed(record, error)
-        if isinstance(error, ProcessingTimeout):
-            self.note_interrupted((record,))  # its call may still succeed, and it is handled again
+        if isinstance(error, ProcessingTimeout | WorkerDied):
+            self.note_interrupted((record,))  # its call may have had its effect, and it is handled again
         again = await self._take_over(record, error, parking)
         if again is not None:
             self._report.repeated()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from multilane.audit.order import order_rule
@@ -11,6 +13,7 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.types import TopicPartition
 
 PLACE = TopicPartition("orders", 0)
+RESET = "offset 50 is committed, and its audit records begin at 100: was it reset?"
 
 
 @pytest.mark.parametrize(
@@ -32,12 +35,25 @@ PLACE = TopicPartition("orders", 0)
         (Known(None, 50, 0), Span(0, 0, why="it has no audit records", is_hole=True)),
         (Known(None, 50, 50), Span(0, 0, why="it has no audit records")),
         (Known(None, 50, 0, since=50), Span(0, 0, why="it has no audit records")),
+        (Known(10, 50, 0, reached=80), Span(10, 50, uncovered=10, beyond=30)),
+        (Known(10, 50, 0, until=40, reached=80), Span(10, 40, uncovered=10)),
+        (Known(10, 10, 0, reached=40), Span(10, 10, beyond=30)),
+        (Known(100, 50, 0, reached=160), Span(100, 100, why=RESET, beyond=110)),
+        (Known(None, 50, 0, exists=False), Span(0, 0, why="the topic no longer has this partition")),
+        (Known(10, None, 0, reached=30), Span(0, 0, why="the group has committed nothing", beyond=30)),
         (Known(10, None, 0), Span(0, 0, why="the group has committed nothing")),
     ],
 )
 def test_what_must_have_an_account(known, span):
     assert spans_of({PLACE: known}) == {PLACE: span}
     assert len(span) == span.end - span.start
+
+
+def test_a_partition_with_a_commit_is_judged_or_has_a_reason():
+    """A commit below the first audit record left the partition out, without a word."""
+    for begun, committed, log_start in product(range(4), range(1, 4), range(3)):
+        span = spans_of({PLACE: Known(begun, committed, log_start)})[PLACE]
+        assert len(span) or span.why or begun == committed
 
 
 def consumer(**settings) -> ConsumerGroupConfig:

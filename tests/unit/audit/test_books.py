@@ -82,6 +82,14 @@ def test_files_of_an_earlier_version_are_used_and_told():
     assert "day=1/old-0.parquet" in books.usable
 
 
+def test_a_session_that_a_card_lists_is_of_no_earlier_version():
+    """Its files were rewritten without manifests and its card deleted: it passed as one that had neither."""
+    books = check_files([FILES[3]], [Card("b", {"a": 12})], {"day=1/a-000000000000.parquet": "a"})
+    assert books.old == ()
+    assert books.usable == (FILES[3].name,)
+    assert "day=1/a-000000000000.parquet was rewritten: its manifest is missing" in books.faults
+
+
 def test_what_a_session_had_open_in_its_last_file_is_in_doubt():
     first = file("a", 0, 10, open_=[OpenRange(PLACE, 0, 50)])
     last = file("a", 10, 5, open_=[OpenRange(PLACE, 12, 80, ((20, 29),))])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
+import stat
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -206,3 +210,57 @@ async def test_only_remote_storage_may_be_out_of_reach_for_a_while(monkeypatch, 
     with pytest.raises(AuditNotWritten) as raised:
         await AuditRecordFiles(path, "shop", ManualClock()).open()
     assert raised.value.retriable is retriable
+
+
+def test_a_file_and_its_name_are_on_disk_when_it_is_written(tmp_path, monkeypatch):
+    """The content was, and the name not: after a loss of power committed records had no audit record."""
+    steps: list[tuple[str, Path]] = []
+    names: dict[int, Path] = {}
+    os_open, replace = os.open, Path.replace
+
+    def opened(path, *options):
+        descriptor = os_open(path, *options)
+        names[descriptor] = Path(path)
+        return descriptor
+
+    def synced(descriptor):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        steps.append(("sync", names[descriptor] if is_folder else Path("content")))
+
+    def renamed(path, target):
+        steps.append(("rename", target))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    group = tmp_path / "new" / "group=g"
+    folder = AuditFolder(str(tmp_path / "new"), "g")
+    folder.make()
+    assert steps == [("sync", group.parent), ("sync", tmp_path)], "folders above it may be new, too"
+    steps.clear()
+    folder.write_bytes("day=1/a.parquet", b"1")
+    named = [("sync", Path("content")), ("rename", group / "day=1" / "a.parquet"), ("sync", group / "day=1")]
+    assert steps == [("sync", group), *named]
+    steps.clear()
+    folder.write_bytes("day=1/a.parquet", b"2")
+    assert steps == named
+    steps.clear()
+    AuditFolder(str(tmp_path / "new"), "g").write_bytes("day=1/a.parquet", b"3")
+    assert steps[0] == ("sync", group), "another process has made it, and may not have come to its name"
+
+
+@pytest.mark.parametrize(("number", "is_raised"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_a_file_system_that_syncs_no_folders_is_written_to(tmp_path, monkeypatch, number, is_raised):
+    folder = AuditFolder(str(tmp_path), "g")
+    fsync = os.fsync
+
+    def refuse(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, "refused")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="refused") if is_raised else nullcontext():
+        folder.write_bytes("day=1/a.parquet", b"1")
+    assert is_raised or folder.read_bytes("day=1/a.parquet") == b"1"

@@ -14,10 +14,12 @@ import pytest
 from lane_world import block_of
 from multilane.audit.begin_bounds import MIN_AHEAD
 from multilane.audit.books import OpenRange, ReadLog
+from multilane.audit.doubts import doubts_within
 from multilane.audit.folder import AuditFolder
 from multilane.audit.merging import FILES_PER_MERGE
 from multilane.audit.reading import read_files
 from multilane.audit.record_files import AuditRecordFiles
+from multilane.audit.spans import Span
 from multilane.clock import ManualClock, SystemClock
 from multilane.commit.completion_map import LogMark
 from multilane.commit.ledger import Ledger
@@ -216,6 +218,92 @@ async def test_a_session_that_began_at_the_same_time_is_missed(tmp_path):
     found = books(tmp_path)
     assert any("are missing" in fault for fault in found.faults)
     assert found.since == {PLACE: 0}
+
+
+@pytest.mark.parametrize("has_settled", [True, False])
+async def test_the_last_file_of_a_killed_member_is_missed_if_an_earlier_one_took_over(tmp_path, has_settled):
+    """The survivor had had the partition before: it did not look who was killed there."""
+    survivor = await Session(tmp_path).begin()
+    await survivor.settle(3)
+    survivor.accounts.end(survivor.tenure, ())
+    await survivor.accounts.flush()
+    killed = await Session(tmp_path, start=3).begin()
+    if has_settled:
+        await killed.settle(3)
+    start = killed.intake.ledger.position
+    killed.intake.accept(block_of(["k"] * 4, start))
+    killed.intake.next_piece()  # handles these, and then it is killed
+    survivor.intake = Intake(PLACE, Ledger(start), ROOM)
+    survivor.tenure = await survivor.accounts.begin({PLACE: survivor.intake})
+    await survivor.settle(6)
+    survivor.accounts.end(survivor.tenure, ())
+    await survivor.accounts.flush()  # and it lives on
+    found = books(tmp_path)
+    assert found.faults == ()
+    assert doubts_within(found.doubts, {PLACE: Span(0, 9)})
+    max(file for file in files_in(tmp_path) if killed.accounts._session in file.name).unlink()
+    assert any("are missing" in fault for fault in books(tmp_path).faults)
+
+
+@pytest.mark.parametrize("many", [1, 3])
+async def test_a_second_look_does_not_forget_the_files_of_the_first(tmp_path, many):
+    """They were deleted in between: the card then listed what was left."""
+    killed = await Session(tmp_path).begin()
+    await killed.settle(3)
+    await killed.settle(3)
+    survivor = await Session(tmp_path, start=6).begin()
+    await survivor.settle(2)
+    mine = [file for file in files_in(tmp_path) if killed.accounts._session in file.name]
+    for file in mine[-many:]:
+        file.unlink()
+    faults = books(tmp_path).faults
+    assert any("are missing" in fault for fault in faults)
+    await survivor.accounts.begin({PLACE: Intake(PLACE, Ledger(8), ROOM)})
+    await survivor.accounts.flush()
+    assert books(tmp_path).faults == faults
+
+
+async def test_partitions_that_come_together_are_one_look_at_the_directory(tmp_path, monkeypatch):
+    """A member may be given hundreds, of a directory with ten thousands of files."""
+    first = await Session(tmp_path).begin()
+    await first.end()
+    session = Session(tmp_path)
+    await session.accounts.open()
+    looks = []
+    listing = session.accounts._cards._folder.listing
+    monkeypatch.setattr(session.accounts._cards._folder, "listing", lambda: looks.append(1) or listing())
+    for _ in range(5):
+        await session.accounts.begin({PLACE: Intake(PLACE, Ledger(3), ROOM)})
+    await session.accounts.flush()
+    await session.accounts.flush()
+    assert len(looks) == 1
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "elsewhere/x.parquet", "day=2026-01-01/deeper/x.parquet"])
+async def test_a_file_where_none_is_written_is_a_fault(tmp_path, name):
+    """Spark reads some of these and skips others, whatever the check has read."""
+    session = await Session(tmp_path).begin()
+    await session.settle(2)
+    await session.end()
+    copy = tmp_path / "group=g" / name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(files_in(tmp_path)[0], copy)
+    found = books(tmp_path)
+    assert found.faults == (f"{name} is not in the folder of a day",)
+    assert name not in found.usable
+
+
+@pytest.mark.parametrize("folder", ["_old", ".trash", "_temporary/day=2026-01-01"])
+async def test_files_that_spark_skips_are_missing(tmp_path, folder):
+    session = await Session(tmp_path).begin()
+    await session.settle(2)
+    await session.end()
+    moved = tmp_path / "group=g" / folder
+    moved.mkdir(parents=True)
+    assert books(tmp_path).faults == ()
+    file = files_in(tmp_path)[0]
+    file.rename(moved / file.name)
+    assert any("missing" in fault for fault in books(tmp_path).faults)
 
 
 async def test_files_of_another_group_do_not_count(tmp_path):

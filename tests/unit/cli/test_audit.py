@@ -125,6 +125,24 @@ def test_uncovered_offsets_are_reported():
     assert "orders-0: 40 offsets before 40 precede its first audit record: not judged" in shown(made)
 
 
+def test_audit_records_beyond_the_commit_are_reported():
+    spans = {ONE: Span(0, 50, beyond=1_200), TWO: Span(9, 9, why="it was reset", beyond=3)}
+    text = shown(replace(found(WHOLE), spans=spans))
+    assert "orders-0: audit records up to 1,200 offsets beyond the commit were not judged" in text
+    assert "orders-1 was not judged: it was reset" in text
+    many = {TopicPartition("orders", n): Span(0, 5, beyond=2) for n in range(30)}
+    assert "30 partitions have audit records beyond their commits, up to 60 offsets: not judged" in shown(
+        replace(found(WHOLE), spans=many)
+    )
+
+
+def test_retried_records_whose_copies_wait_are_reported():
+    made = found(AuditVerdict({ONE: AuditCounts(read=10, done=8, retried=2, waiting=1)}))
+    assert "the copies of 1 retried records were not judged" in shown(made)
+    assert audit_view.facts(made)["total"]["waiting"] == 1
+    assert "copies" not in shown(found(WHOLE))
+
+
 def test_findings_and_unjudged_partitions_are_listed():
     verdict = AuditVerdict(
         {ONE: AuditCounts(read=9, done=5, repeated=1, inverted=1, gone=3)},

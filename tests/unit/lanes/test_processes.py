@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,15 @@ import pytest
 
 from lane_world import World, record_of, turns, until
 from multilane.clock import SystemClock
+from multilane.commit.journal import OUTCOMES, RecordJournal, RecordOutcome
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.processes import Processes, WorkerGate
 from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.worker import WorkerDied
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
+from multilane.outcome.backoff import RetryDelay
+from multilane.outcome.flow import RetryFlow
 from process_functions import (
     DiesFirst,
     crash_on,
@@ -28,6 +34,8 @@ from process_functions import (
     give_a_lock,
     hang_on,
     leave,
+    note_many_then_die_once,
+    note_one_then_die_once,
     own_pid,
     raise_picky,
 )
@@ -231,3 +239,30 @@ def _is_alive(pid):
         return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@pytest.mark.parametrize(
+    ("function", "window"), [(note_one_then_die_once, None), (note_many_then_die_once, Window(size=4))]
+)
+async def test_whatever_ran_in_a_worker_that_was_killed_is_noted_as_interrupted(tmp_path, function, window):
+    """The audit said "each once" of records whose worker was killed after they had had their effect."""
+    ledger = tmp_path / "ledger"
+    async with workers(1, function) as pool:
+        rules = WorkRules(60.0, retries_in_place=True)
+        async with World(partial(function, str(tmp_path)), lanes=1, runner=pool, rules=rules, window=window) as world:
+            journal = RecordJournal(lambda: 0)
+            routes = FailureRoutes(RetryFlow("t"), None, keeping=RetryDelay("fixed", delay=0.0, maximum=0.0))
+            world.work.settling.failures = Failing(routes, InterceptorChain("g"), world.clock, notes=journal)
+
+            def goes_on() -> bool:
+                world.clock.advance(1.0)
+                world.pool.supply.wake_deferred()
+                return world.is_done
+
+            await world.give("a", "a", "a", "a")
+            await until(goes_on)
+    found = journal.take()
+    noted = {outcome: set(found.offset[found.outcome == code].tolist()) for code, outcome in enumerate(OUTCOMES)}
+    times = Counter(map(int, ledger.read_text().split()))
+    assert noted[RecordOutcome.DONE] == set(range(4))
+    assert {offset for offset, many in times.items() if many > 1} == noted[RecordOutcome.INTERRUPTED] != set()
