@@ -272,7 +272,8 @@ async def test_records_in_flight_at_a_death_are_suspects(tables, topic_id):
     crashes.open()
     try:
         await crashes.watch("cluster-1", GROUP, 2, {intake: Start(1050, topic_id=topic_id)})
-        suspects = crashes._caution._watched[ORDERS].suspicion.suspects
+        [watched] = crashes._caution._watched.values()
+        suspects = watched.suspicion.suspects
     finally:
         crashes.close()
     assert suspects == ((1050, 1059),)

@@ -11,7 +11,7 @@ import pytest
 from batch_builder import LZ4, Batch, Rec, join, lz4_frame, rows
 from lz4_frames import MAGIC, STORED, block, frame, header, header_sum, sequence, unlz4
 from multilane.errors import RecordBatchError
-from multilane.wire.records import codecs, decode
+from multilane.wire.records import codecs, decompression
 from multilane.wire.records.layout import FULL, ODD
 from reference_reader import read as reference
 from span_reading import read, rows_of
@@ -152,7 +152,7 @@ def test_what_is_odd_is_left_to_the_library(packed, monkeypatch):
     assert unlz4(good, packed, good, room=64 * KB * 3, cap=64 * KB * 2) == ([NOISE[:100]], ODD)
     batches = [Batch(rows(3), codec=LZ4), Batch(rows(3), 3, codec=LZ4, packed=packed), Batch(rows(3), 6, codec=LZ4)]
     with_kernel = verdict(batches)
-    monkeypatch.setattr(decode, "_load_lz4", lambda *_: False)
+    monkeypatch.setattr(decompression, "_load_lz4", lambda *_: False)
     assert verdict(batches) == with_kernel
 
 
@@ -183,7 +183,7 @@ def library(monkeypatch):
     calls: list[str] = []
     for name in ("decompress", "decompress_train"):
         monkeypatch.setattr(
-            decode, name, lambda *arguments, name=name: calls.append(name) or getattr(codecs, name)(*arguments)
+            decompression, name, lambda *arguments, name=name: calls.append(name) or getattr(codecs, name)(*arguments)
         )
     return calls
 
