@@ -37,8 +37,6 @@ RETIRED_TEXT = re.compile(
     r"|\bfiles? of old\b(?! versions)|\b(yards?|crews?|teams?|desks?)\b|\btried again\b|\bworks? (them )?off\b",
     re.IGNORECASE,
 )
-# `Committed` is an event of `multilane.testing` (public), and in `client/group/committed.py` the offsets of an answer.
-ALLOWED_TWICE = {"Committed"}
 COMPILED = {"lz4_kernels.py"}  # names in compiled functions stay: each change compiles them anew on every machine
 PAGES = [
     *(ROOT / "docs").rglob("*.md"),
@@ -105,7 +103,7 @@ def _equal_constants(modules: list[Path]) -> dict[str, list[str]]:
 
 
 def test_no_class_or_alias_stands_twice():
-    assert {name: paths for name, paths in _doubles(MODULES).items() if name not in ALLOWED_TWICE} == {}
+    assert _doubles(MODULES) == {}
 
 
 def test_no_public_constant_is_defined_twice():

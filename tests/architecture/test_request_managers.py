@@ -31,9 +31,7 @@ def _is_polled(found: type) -> bool:
     return list(signature.parameters)[1:2] == ["now"] or signature.return_annotation == Poll.__name__
 
 
-# Not polled by the loop: the managers of commits and of committed offsets ask it with what they want to send.
-PARTS = {"CoordinatorRequests"}
-MANAGERS = [f for f in _classes() if _is_polled(f) and f is not RequestManager and f.__name__ not in PARTS]
+MANAGERS = [f for f in _classes() if _is_polled(f) and f is not RequestManager]
 
 
 def _broken(manager: type) -> list[str]:

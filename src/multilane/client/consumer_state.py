@@ -2,25 +2,25 @@
 
 Thread: application (the thread or task that uses the consumer, one at a time).
 
-Owns everything that the application reads without a round trip: the assignment, the position after the last record
-handed out, paused partitions and failures. Sends everything else to the network thread as an event. `Consumer` and
-`AsyncConsumer` differ only in how they wait.
+Owns the exchange with the network thread: the fetch buffer, the events in both directions, wake-ups, and that only one
+thread or task uses the consumer. What the application reads without a round trip is in `assigned_partitions.py`.
+Everything else is sent to the network thread as an event. `Consumer` and `AsyncConsumer` differ only in how they wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.arguments import checked_partition, partition_list
+from multilane.client.arguments import checked_partition
+from multilane.client.assigned_partitions import AssignedPartitions
 from multilane.client.blocks import Blocks
 from multilane.client.calls import Call
 from multilane.client.events import (
     ApplicationEvent,
-    Assign,
     BackgroundEvent,
     CommitAnswered,
     ErrorRaised,
@@ -29,42 +29,34 @@ from multilane.client.events import (
     GroupEvent,
     GroupLeft,
     RevocationCommitted,
-    Seek,
-    SetPaused,
     Signal,
 )
 from multilane.client.fetch.backend import Backend
-from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
-from multilane.client.fetch.cursor import At, AtCommitted, Lookup, StartPosition
+from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.offsets import FoundOffsets
-from multilane.client.fetch.reset import ResetRule
 from multilane.client.group.group_client import GroupClient
 from multilane.client.group.membership import MemberStanding, Pulse, RebalanceStep
 from multilane.client.network_events import Attach, Detach, ForBackend, ForGroupClient
 from multilane.client.one_at_a_time import OneAtATime
-from multilane.client.partition_state import PartitionState
 from multilane.client.sharing import NetworkThreadLease
 from multilane.errors import (
     ClientClosed,
     ForkedClient,
     GroupError,
     MultilaneError,
-    NoOffsetForPartition,
-    NotAssigned,
     OperationTimeout,
     WakeupError,
 )
-from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, PartitionLike, TopicPartition
+from multilane.types import PartitionLike, TopicPartition
 
 if TYPE_CHECKING:
     from multilane.clock import Clock
     from multilane.config.consumer import ConsumerConfig
-    from multilane.wire.records.block import Block
 
 _consumers: Final = count(1)
 
 
-class ConsumerState:
+class ConsumerState(AssignedPartitions):
     def __init__(
         self,
         config: ConsumerConfig,
@@ -74,15 +66,12 @@ class ConsumerState:
         caller: Callable[[], object],
     ) -> None:
         """`caller` returns the calling thread or task."""
-        self.config = config
+        buffer = FetchBuffer(config.fetch_buffer_bytes, on_ready=signal.set, on_room=lease.thread.wake)
+        super().__init__(config, buffer, clock.wall)
         self._lease = lease
         self.topic_id = lease.thread.topic_id  # in the latest cluster metadata
         self._signal = signal
-        self._reset = ResetRule(config.auto_offset_reset, clock.wall)
-        self._partitions: dict[TopicPartition, PartitionState] = {}
-        self._generations = count(1)
         self.background: EventQueue[BackgroundEvent] = EventQueue(signal)
-        self._buffer = FetchBuffer(config.fetch_buffer_bytes, on_ready=signal.set, on_room=lease.thread.wake)
         name = f"fetch-{next(_consumers)}"
         self.standing = MemberStanding()
         self.pulse = Pulse(clock.monotonic(), self.standing)
@@ -92,11 +81,9 @@ class ConsumerState:
                 config, lease.thread.group_context(), self.background, self.pulse, self.standing, name
             )
         self._backend = Backend(
-            config, lease.thread.backend_context(), self._buffer, self.background, name, self._group_client
+            config, lease.thread.backend_context(), buffer, self.background, name, self._group_client
         )
-        self.polls = 0
         self.put_back: Callable[[], None] = lambda: None  # rows that a loop over records has not reached
-        self._withheld: frozenset[TopicPartition] = frozenset()  # revoked once their commit is done
         self._users = OneAtATime(caller)
         self._wakeups = 0
         self._closed = False
@@ -133,127 +120,20 @@ class ConsumerState:
         if self._lease.is_inherited:
             raise ForkedClient("this consumer was created before a fork; create a new one in this process")
 
-    # --- assignment --------------------------------------------------------------------------------------------------
-
-    @property
-    def states(self) -> Mapping[TopicPartition, PartitionState]:
-        return self._partitions
-
-    @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        return frozenset(self._partitions)
-
-    def assign(self, partitions: Iterable[PartitionLike]) -> None:
-        wanted = partition_list(partitions)
-        self._partitions = {p: self._partitions.get(p) or self._new(p) for p in wanted}
-        self._publish()
-
-    def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Add the partitions that the group assigned."""
-        self._partitions.update({p: self._new(p) for p in partitions})
-        self._publish()
-
-    def withhold(self, partitions: frozenset[TopicPartition]) -> None:
-        """Hand out nothing of these, but still own them until they are committed and revoked."""
-        self._withheld |= partitions
-
-    def remove_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop these partitions; nothing of them is handed out from now on."""
-        self._withheld -= frozenset(partitions)
-        self._partitions = {p: s for p, s in self._partitions.items() if p not in partitions}
-        self._publish()
-
-    def _new(self, partition: TopicPartition) -> PartitionState:
-        start = AtCommitted() if self._group_client is not None else self._reset.lookup("no position was given")
-        state = PartitionState(next(self._generations), start)
-        if state.start is None:
-            state.failure = NoOffsetForPartition(
-                f"{partition} has no position: seek first, or set auto.offset.reset to earliest, latest or "
-                "by_duration:..."
-            )
-        return state
-
-    def _publish(self) -> None:
-        """Partitions without a start are not fetched: the network thread does not learn of their generation."""
-        placed = {p: s for p, s in self._partitions.items() if s.start is not None}
-        self._buffer.expect({p: s.generation for p, s in placed.items()})
-        self._send(Assign({p: (s.generation, s.start) for p, s in placed.items() if s.start is not None}))
-        paused = frozenset(p for p, s in placed.items() if s.paused)
-        if paused:
-            self._send(SetPaused(paused, True))
-
     # --- positions ---------------------------------------------------------------------------------------------------
-
-    def seek(self, partition: PartitionLike, start: StartPosition) -> None:
-        partition = checked_partition(partition)
-        state = self._state(partition)
-        was_placed = state.start is not None
-        state.generation = next(self._generations)
-        state.start = start
-        state.position = start.offset if isinstance(start, At) else None
-        state.epoch = start.epoch if isinstance(start, At) else NO_EPOCH
-        state.topic_id = start.topic_id if isinstance(start, At) else None
-        state.failure, state.failure_raised = None, False
-        if not was_placed:
-            self._publish()
-            return
-        self._buffer.expect({p: s.generation for p, s in self._partitions.items() if s.start is not None})
-        self._send(Seek(partition, state.generation, start))
-
-    def seek_lookup(self, partitions: Collection[PartitionLike], timestamp: int) -> None:
-        """Seek these partitions, or all assigned ones, to the beginning or the end."""
-        states = partition_list(partitions) or list(self._partitions)
-        for partition in states:
-            self._state(partition)
-        for partition in states:
-            self.seek(partition, Lookup(timestamp, "seek"))
-
-    def position(self, partition: PartitionLike) -> Offset | None:
-        """The offset of the next record that poll() returns; None during the lookup."""
-        state = self._state(partition)
-        if state.failure is not None and state.position is None:
-            raise state.failure
-        return state.position
 
     def position_timeout(self, partition: PartitionLike) -> OperationTimeout:
         last_failure = self._lease.thread.last_failure
         cause = "" if last_failure is None else f": {last_failure}"
         return OperationTimeout(f"the position of {TopicPartition(*partition)} is not known yet{cause}")
 
-    def leader_epoch(self, partition: PartitionLike) -> LeaderEpoch:
-        return self._state(partition).epoch
-
-    def consumed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The position to commit for each of these partitions."""
-        offsets = {p: self._partitions[p].to_commit() for p in partitions if p in self._partitions}
-        return {p: offset for p, offset in offsets.items() if offset is not None}
-
-    def consumed_before_last_poll(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The same, without the rows of the last poll."""
-        states = {p: self._partitions[p] for p in partitions if p in self._partitions}
-        offsets = {p: s.before if s.moved_in == self.polls else s.to_commit() for p, s in states.items()}
-        return {p: offset for p, offset in offsets.items() if offset is not None}
-
     def lag(self, partition: PartitionLike) -> int | None:
         self._check_usable()
-        state = self._state(partition)
-        return None if state.end is None or state.position is None else max(0, state.end - state.position)
+        return super().lag(partition)
 
     def set_paused(self, partitions: Iterable[PartitionLike], paused: bool) -> None:
-        states = [(p, self._state(p)) for p in partition_list(partitions)]
-        for _, state in states:
-            state.paused = paused
-        self._send(SetPaused(frozenset(p for p, _ in states), paused))
+        super().set_paused(partitions, paused)
         self._signal.set()
-
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        return frozenset(p for p, s in self._partitions.items() if s.paused)
-
-    def failures(self) -> Mapping[TopicPartition, MultilaneError]:
-        return {p: s.failure for p, s in self._partitions.items() if s.failure is not None}
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -311,35 +191,6 @@ class ConsumerState:
         for item in self._buffer.take(0, placed):
             self._note(item)
 
-    def _note(self, item: Block | Moved | Failed) -> Block | None:
-        if isinstance(item, Failed):
-            state = self._partitions.get(item.partition)
-            if state is not None:
-                state.failure, state.failure_raised = item.error, False
-            return None
-        if isinstance(item, Moved):
-            state = self._partitions.get(item.partition)
-            if state is not None:
-                state.reset_to(item.offset, item.epoch, self.polls, item.topic_id)
-            return None
-        state = self._partitions.get(TopicPartition(item.topic, item.partition))
-        if state is not None:
-            state.advance(Offset(item.next_offset), LeaderEpoch(item.leader_epoch), self.polls)
-            state.end = item.last_stable_offset if self.config.read_committed else item.high_watermark
-        return item
-
-    def _raise_new_failure(self) -> None:
-        for state in self._partitions.values():
-            if state.failure is not None and not state.failure_raised and not state.paused:
-                state.failure_raised = True
-                raise state.failure.with_traceback(None)
-
-    def raise_current_failure(self) -> None:
-        """A stopped partition stays stopped: every poll that would return nothing raises its failure again."""
-        for state in self._partitions.values():
-            if state.failure is not None and not state.paused:
-                raise state.failure.with_traceback(None)
-
     # --- requests to the network thread ------------------------------------------------------------------------------
 
     def find_offsets(
@@ -383,12 +234,6 @@ class ConsumerState:
 
     def end_close(self) -> Future[None] | None:
         return self._lease.release()
-
-    def _state(self, partition: PartitionLike) -> PartitionState:
-        state = self._partitions.get(checked_partition(partition))
-        if state is None:
-            raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer: assign it first")
-        return state
 
     def send_to_group(self, event: GroupEvent) -> None:
         if self._group_client is not None and not self._closed:

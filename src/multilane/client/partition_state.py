@@ -1,6 +1,6 @@
 """The application side's state of one assigned partition.
 
-Thread: application; owned by `ConsumerState`.
+Thread: application; owned by `AssignedPartitions`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Builds everything that the lanes of one consumer need: listeners, threads or processes, the publisher, and a
-processor for each partition (or for a partition and its retry partition together, where order survives a retry).
+"""Builds everything that the lanes of one consumer need: listeners, threads or processes, and a processor for each
+partition (or for a partition and its retry partition together, where order survives a retry).
 
 Thread: loop.
 
-A composition root. Owns the publisher and the processes, from `open` to `close`. Never feeds the processors, and never
-commits what they settle.
+A composition root. Owns the processes and the audit, from `open` to `close`. Where failed records go is built by
+`failure_routes.py`; what begins and ends with a processor is in `processor_lifetimes.py`. Never feeds the processors,
+and never commits what they settle.
 """
 
 from __future__ import annotations
@@ -12,24 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
-from weakref import WeakSet
 
 from multilane.audit.record_files import AuditRecordFiles
 from multilane.client.async_consumer import AsyncConsumer
-from multilane.client.produce.producer import Producer
 from multilane.clock import Clock
 from multilane.commit.journal import Notes
-from multilane.config.app.clients import producer_properties
 from multilane.config.app.cluster import ClusterConfig
-from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import AuditNotWritten, MultilaneError
 from multilane.lanes.assignment import Start
 from multilane.lanes.backlog import Backlogs, LooksUpEnds
 from multilane.lanes.consumer_overrides import AS_CONFIGURED, ConsumerOverrides
-from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.failure_log import FailureLog, FailureSink
-from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.fence import Fence
 from multilane.lanes.gate import NO_GATE
 from multilane.lanes.ordering import order_of
@@ -48,15 +42,13 @@ from multilane.listeners.listener import Listener, Runner
 from multilane.listeners.signature import read_signature
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer, takes_durations
-from multilane.outcome import backoff
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import InPlace
 from multilane.outcome.parking import Parking
-from multilane.outcome.publishing import Publisher
-from multilane.runtime.breakers import breaker_of, gate_of
 from multilane.runtime.consumer_source import ConsumerSource
 from multilane.runtime.crash_watch import CrashWatch
+from multilane.runtime.failure_routes import ConsumerFailureRoutes
 from multilane.runtime.handover import NO_HANDOVER, Handover, notes_for
+from multilane.runtime.processor_lifetimes import ProcessorLifetimes
 from multilane.runtime.queue_parts import build_chains, build_intake
 from multilane.runtime.registration import Function, Interceptors, Registration
 from multilane.types import TopicPartition
@@ -64,8 +56,6 @@ from multilane.wire.records.loading import load_kernels
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
-
-_PUBLISHER_TIMEOUT: Final = 5.0  # seconds to close a producer that has nothing left to send
 
 
 class LaneFactory:
@@ -83,14 +73,9 @@ class LaneFactory:
         """`in_place`: failed records are retried in place, and the configuration has no retry topic."""
         self.registration = registration
         self.config = config = registration.config
-        self._cluster = cluster
         self._interceptors = interceptors
         self._clock = clock
-        self._observer = observer
-        self._in_place = in_place
-        self._crash_watch = CrashWatch(clock)
         self.trigger = ""  # its name, if it shares the group with other consumers
-        self._flow = flow_of(config, cluster) if in_place is None else in_place.flow
         self._chain = InterceptorChain(
             config.group_id,
             span=config.tracer or config.group_id,
@@ -100,34 +85,21 @@ class LaneFactory:
             has_last_step=interceptors.last_step is not None,
         )
         self._processes = Processes(config.processes) if config.processes else None
-        has_way_out = config.error is not None or interceptors.last_step is not None or in_place is not None
-        drops = config.on_failure == "drop"
-        self._keeping = None if drops or has_way_out else config.retry_backoff or backoff.RetryDelay("exponential")
-        self._breaker = breaker_of(config)
-        self._gate = gate_of(config, clock, observer) if in_place is None else None
+        self._routes = ConsumerFailureRoutes(config, cluster, interceptors.last_step, clock, observer, in_place)
         self.fence = Fence(config.name, clock)
         self._slow_calls = SlowCalls()
         self._timer = CallTimer(observer, config.name, clock) if takes_durations(observer) else None
-        self._publisher: Publisher | None = None
         self.failures: FailureSink = FailureLog(clock)  # an engine with several factories replaces it
-        self._is_open = False
         self._overrides = AS_CONFIGURED
-        self._live: WeakSet[PartitionProcessor] = WeakSet()
-        self._settled_before = 0  # by processors that have ended
         self._audit = AuditRecordFiles(config.audit, config.group_id, clock) if config.audit else None
+        self._lifetimes = ProcessorLifetimes(config, cluster, self._routes.gate, self._audit, CrashWatch(clock))
         self.source = ConsumerSource(config, cluster)
         self._backlogs = Backlogs(self.source.reader_properties | {"auto.offset.reset": "earliest"}, clock)
 
     def share_crash_watch(self, crash_watch: CrashWatch) -> LaneFactory:
         """Use the crash watch of the other consumers of the process. Call it before `open`."""
-        self._crash_watch = crash_watch
+        self._lifetimes.crash_watch = crash_watch
         return self
-
-    @property
-    def _retries_in_place(self) -> bool:
-        """Whether a failed record may have to stay in its chain."""
-        again = self._in_place is not None and self._in_place.retries > 0
-        return again or self._keeping is not None or self._gate is not None
 
     def bind_to(self, consumer: AsyncConsumer, observer: Observer) -> PartitionEvents:
         """Set the group member that feeds or leases out these lanes, and its observer. Returns the handler of its
@@ -152,24 +124,19 @@ class LaneFactory:
 
     async def open(self) -> None:
         """After an error it may be called again."""
-        if not self._is_open:
-            self._crash_watch.open()
-            self._is_open = True
+        self._lifetimes.open()
         if self._audit is not None:
             await self._audit.open()
-        producer = producer_properties(self._cluster, durable=True)
-        self._publisher = self._publisher or Publisher(lambda: Producer(producer))
+        self._routes.open()
         if self._processes is not None:
             await self._processes.start(self.registration.function, self.registration.retry or _nothing)
 
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.report()
-        if self._gate is not None:
-            self._gate.close()
-        if self._is_open:
-            self._is_open = False
-            self._crash_watch.close()
+        if self._routes.gate is not None:
+            self._routes.gate.close()
+        self._lifetimes.close()
         if self._processes is not None:
             await self._processes.close()
         try:
@@ -178,8 +145,7 @@ class LaneFactory:
             log.warning("%s", error)
         if self._audit is not None:
             await self._audit.close()
-        if self._publisher is not None:
-            await self._publisher.close(_PUBLISHER_TIMEOUT)
+        await self._routes.close()
 
     async def write_audit(self) -> None:
         """Write the audit records of everything settled so far. After this it may be committed."""
@@ -221,68 +187,48 @@ class LaneFactory:
         retry_listener = self._listen(self.registration.retry or self.registration.function, runner)
         is_retry = {p.topic for p in starts} == {self.config.retry}
         chains = build_chains(self.registration, starts, handover.held, self._clock, as_rows=as_rows)
-        brokers, limit = str(self._cluster.brokers), self.config.crash_limit
-        begun = {intake: starts[intake.partition] for intake in intakes}
-        watch = await self._crash_watch.watch(brokers, self.config.group_id, limit, begun, self.trigger)
+        is_audited = self._audit is not None and notes is self._audit.journal
+        lifetime = await self._lifetimes.begin(starts, intakes, threads, is_audited=is_audited, trigger=self.trigger)
         queue = PartitionQueue(intakes, chains, self.registration.route, notes_for(parking, handover))
         work = Work(
             queue,
             retry_listener if is_retry else listener,
-            self._failing(notes, watch),
-            self._rules(watch),
+            self._routes.failing(self.failures, self._chain, notes, lifetime.watch),
+            self._rules(lifetime.watch),
             parking,
             {self.config.retry: retry_listener} if parking is not None and self.config.retry else None,
         )
         work.settling.retried.update(handover.retried)
-        bounds = None
-        if self._audit is not None and notes is self._audit.journal:
-            topic_ids = {p: start.topic_id for p, start in starts.items()}
-            bounds = await self._audit.begin({intake.partition: intake for intake in intakes}, topic_ids)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
 
         def on_end(interrupted: Sequence[Record]) -> None:
-            self._forget(processor)
-            threads.close()
-            self._crash_watch.end(watch, intakes)
-            if self._gate is not None:
-                self._gate.count_out(queue)
-            if self._audit is not None and bounds is not None:
-                self._audit.end(bounds, interrupted)
+            self._lifetimes.end(processor, lifetime, interrupted)
 
         processor = PartitionProcessor(queue, work, lanes, self._clock, on_end=on_end)
-        if self._gate is not None:
-            self._gate.count_in(queue)
-        if bounds is not None:
-            bounds.on_allowed = processor.feed
+        self._lifetimes.started(processor, lifetime)
         if self._overrides != AS_CONFIGURED:
             self._apply(processor)
-        self._live.add(processor)
         return processor
-
-    def _forget(self, processor: PartitionProcessor) -> None:
-        if processor in self._live:
-            self._live.discard(processor)
-            self._settled_before += processor.settled
 
     @property
     def processors(self) -> tuple[PartitionProcessor, ...]:
         """Those that have not ended."""
-        return tuple(self._live)
+        return self._lifetimes.processors
 
     @property
     def settled(self) -> int:
         """How many records its processors have settled."""
-        return self._settled_before + sum(processor.settled for processor in self._live)
+        return self._lifetimes.settled
 
     def _rules(self, watch: Watch) -> WorkRules:
         config = self.config
         return WorkRules(
             config.max_processing_time,
             config.ack == "manual",
-            retries_in_place=self._retries_in_place,
+            retries_in_place=self._routes.retries_in_place,
             runs_ahead=self._processes is None and not config.lane_classes,
             watch=watch,
-            gate=self._gate or NO_GATE,
+            gate=self._routes.gate or NO_GATE,
             fence=self.fence,
             slow_calls=self._slow_calls,
             order_of=order_of(config.order_by, config.lane_hash, config.lanes),
@@ -304,9 +250,8 @@ class LaneFactory:
     def _waits_as_rows(self, starts: Iterable[TopicPartition]) -> bool:
         """Whether records can wait as rows. Rows cannot be put back: a lane would rest with all keys of its window
         because of one of them."""
-        stays = self._keeping is not None or (self._in_place is not None and self._in_place.waits)
-        stays = stays or (self._gate is not None and self.config.ack == "manual")
-        return not stays and self.registration.waits_as_rows([partition.topic for partition in starts])
+        topics = [partition.topic for partition in starts]
+        return not self._routes.puts_back and self.registration.waits_as_rows(topics)
 
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.source.topics.names.index(partition.topic)
@@ -323,26 +268,6 @@ class LaneFactory:
             return None
         retry = next(p for p in starts if p.topic == self.config.retry)
         return await self._backlogs.parking(retry, starts[retry].offset, starts[retry].runs)
-
-    def _failing(self, notes: Notes | None, watch: Watch) -> Failing:
-        if self._publisher is None:
-            raise AssertionError("build() needs an open factory")
-        report = FailureReport(self.config.name, self.failures, self._observer)
-        targets = (self._interceptors.last_step, self._breaker, self._in_place, self._keeping, self._gate)
-        routes = FailureRoutes(self._flow, self._publisher, *targets, report=report, watch=watch)
-        return Failing(routes, self._chain, self._clock, self._observer, notes)
-
-
-def flow_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> RetryFlow:
-    return RetryFlow(
-        config.topic,
-        config.retry,
-        config.error,
-        config.retry_count,
-        cluster.error.max_error_count if cluster.error is not None else 1,
-        keeps_partition=config.retry_order == "key" and config.retry is not None,
-        with_stack=config.error_stack,
-    )
 
 
 def _nothing() -> None:

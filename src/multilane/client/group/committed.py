@@ -61,7 +61,7 @@ _REFUSALS: Final[Mapping[int, str]] = {
 }
 _ADVICE: Final[Mapping[int, str]] = {29: "grant READ on the topic to this client"}
 
-Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
+CommittedOffsets = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _OffsetsWanted(Protocol):
     open: set[TopicPartition]
     deadline: float
 
-    def take(self, found: Committed) -> None: ...
+    def take(self, found: CommittedOffsets) -> None: ...
 
     def fail(self, errors: Mapping[TopicPartition, MultilaneError]) -> None: ...
 
@@ -90,10 +90,10 @@ class _CommittedQuestion:
 
     open: set[TopicPartition]
     deadline: float
-    future: Future[Committed]
+    future: Future[CommittedOffsets]
     found: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
 
-    def take(self, found: Committed) -> None:
+    def take(self, found: CommittedOffsets) -> None:
         self.found.update(found)
         self.open.difference_update(found)
         if not self.open:
@@ -109,11 +109,11 @@ class _Beginning:
     """Partitions that wait for their start offset: each starts as soon as it can."""
 
     open: set[TopicPartition]
-    found: Callable[[Committed], None]
+    found: Callable[[CommittedOffsets], None]
     refused: Callable[[TopicPartition, MultilaneError], None]
     deadline: float = NEVER
 
-    def take(self, found: Committed) -> None:
+    def take(self, found: CommittedOffsets) -> None:
         self.open.difference_update(found)
         self.found(found)
 
@@ -141,7 +141,9 @@ class CommittedManager:
         self._requests = CoordinatorRequests(group, coordinators, backoff, listeners.refresh, what)
         self._wanted: list[_OffsetsWanted] = []
 
-    def committed(self, partitions: Collection[TopicPartition], deadline: float, future: Future[Committed]) -> None:
+    def committed(
+        self, partitions: Collection[TopicPartition], deadline: float, future: Future[CommittedOffsets]
+    ) -> None:
         question = _CommittedQuestion(set(partitions), deadline, future)
         if question.open:
             self._wanted.append(question)
@@ -151,7 +153,7 @@ class CommittedManager:
     def want(
         self,
         partitions: Collection[TopicPartition],
-        found: Callable[[Committed], None],
+        found: Callable[[CommittedOffsets], None],
         refused: Callable[[TopicPartition, MultilaneError], None],
     ) -> None:
         """Wants start offsets. `found` may be called several times, each time for other partitions."""
@@ -189,7 +191,7 @@ class CommittedManager:
             self._expire(now)
         if not self._wanted:
             return NOTHING
-        return self._requests.poll(now, min(wanted.deadline for wanted in self._wanted), self._request)
+        return self._requests.next_requests(now, min(wanted.deadline for wanted in self._wanted), self._request)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -257,7 +259,9 @@ class CommittedManager:
             return GroupRefused(f"{error}: {_REFUSALS[code]}")
         return error
 
-    def _deliver(self, batch: _FetchBatch, found: Committed, errors: Mapping[TopicPartition, MultilaneError]) -> None:
+    def _deliver(
+        self, batch: _FetchBatch, found: CommittedOffsets, errors: Mapping[TopicPartition, MultilaneError]
+    ) -> None:
         for wanted in batch.wanted:
             mine = {tp: found[tp] for tp in sorted(wanted.open) if tp in found}
             refused = {tp: errors[tp] for tp in sorted(wanted.open) if tp in errors}

@@ -88,7 +88,7 @@ class CoordinatorRequests:
         """The latest failure; None if the latest request succeeded."""
         return self._last_error if self._state.failures else None
 
-    def poll(
+    def next_requests(
         self, now: float, deadline: float, request: Callable[[NodeId], UnsentRequest], *, is_held: bool = False
     ) -> Poll:
         """Send a request if one may leave. `deadline`: when the first caller gives up. While requests are held, the

@@ -34,7 +34,8 @@ from multilane.listeners.context import Context
 from multilane.logs import logger
 from multilane.metrics.observer import ObserverPair, ReportBuffer
 from multilane.outcome.in_place import InPlace
-from multilane.runtime.lane_factory import LaneFactory, flow_of
+from multilane.runtime.failure_routes import flow_of
+from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.registration import Registration
 from multilane.types import NO_EPOCH, TopicPartition
 from multilane.wire.records.record import Record
