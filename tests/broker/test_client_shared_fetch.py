@@ -13,6 +13,9 @@ from broker.produce import Row, new_producer, numbered, produce, send
 from broker.reading import LOOK, Deadline, poll_until, read_rows, row
 from multilane import Consumer, TopicPartition
 from multilane.client.fetch.buffer import FetchBuffer
+from multilane.client.fetch.fetch_connections import FetchConnection
+from multilane.client.fetch.fetch_requests import FetchRequests
+from multilane.client.net.requests import RawResponse
 from multilane.client.sharing import THREADS
 
 pytestmark = pytest.mark.broker
@@ -124,7 +127,7 @@ def test_one_block_is_decoded_for_all(kafka, topic, opened, monkeypatch):
     assert len({id(block) for block in filled}) < len(filled)
 
 
-def test_a_lagging_partition_does_not_wait_behind_a_fetch_that_waits(kafka, written, topic, opened):
+def test_a_lagging_partition_does_not_wait_behind_a_fetch_that_waits(kafka, written, topic, opened, monkeypatch):
     """Fetches that wait 20 s hold every line; another consumer of the thread comes and has its records before any of
     them is answered."""
     empty = topic(partitions=4)
@@ -138,11 +141,13 @@ def test_a_lagging_partition_does_not_wait_behind_a_fetch_that_waits(kafka, writ
     name = next(iter(written))
     late.assign([TopicPartition(name, 0)])
     answered: list[str] = []
-    honest = manager._on_frame
-    manager._on_frame = lambda connection, raw, now: (
-        answered.append(connection.channel.owner),
-        honest(connection, raw, now),
-    )[1]
+    honest = FetchRequests._on_frame
+
+    def watched(requests: FetchRequests, connection: FetchConnection, raw: RawResponse, now: float) -> None:
+        answered.append(connection.channel.owner)
+        honest(requests, connection, raw, now)
+
+    monkeypatch.setattr(FetchRequests, "_on_frame", watched)
     assert read_rows(late, ROWS) == [r for r in written[name] if r.partition == 0]
     assert manager._owner not in answered, "a fetch of the base was answered: it did not wait"
     assert answered

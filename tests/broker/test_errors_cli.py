@@ -211,7 +211,7 @@ def test_a_rate_is_kept(shop):
 
 def test_marks_that_do_not_fit_stop_the_replay_before_it_sends(shop, monkeypatch):
     """Every other record: marks that were left out would have records replayed twice."""
-    monkeypatch.setattr("multilane.commit.completion_map._MOST_CONTENT", 12)
+    monkeypatch.setattr("multilane.commit.completion_map._ROOM", 24)
     for n in range(40):
         shop.fail(b"%d" % n, "odd" if n % 2 else "even")
     options = ["--to", shop.other, "--error", "odd", "--execute", "--bootstrap-server", shop.bootstrap]
