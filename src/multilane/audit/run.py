@@ -24,6 +24,8 @@ from multilane.audit.reading import read_files
 from multilane.audit.spans import Known, Span, spans_of
 from multilane.audit.verdict import AuditVerdict
 from multilane.client.admin.admin import Admin
+from multilane.client.admin.answers import CommittedOffset
+from multilane.commit import completion_map
 from multilane.config.app.clients import admin_properties, consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
@@ -130,13 +132,19 @@ def _known(request: AuditRequest) -> dict[TopicPartition, Known]:
         position, start = committed.get(partition), starts[partition]
         known[partition] = Known(
             None,
-            None if position is None else int(position.offset),
+            None if position is None else _own_offset(position, config.name),
             0 if start is None else int(start.offset),
             offset_at(since, request.since, partition),
             offset_at(until, request.until, partition),
         )
     gone = {p for p in committed if p.topic in described and p not in known}
     return known | {p: Known(None, committed[p].offset, 0, exists=False) for p in gone}
+
+
+def _own_offset(committed: CommittedOffset, consumer: str) -> int:
+    """Up to where this consumer has settled everything: its named position, if it shares the group with others."""
+    own = completion_map.read(committed.metadata, committed.offset).positions.get(consumer)
+    return int(committed.offset) if own is None else own.offset
 
 
 def _with_range(known: Known, found: range | None, partition: TopicPartition, files: AuditFiles) -> Known:

@@ -6,7 +6,8 @@ A record has one of four outcomes: done, skipped (for a newer one of its key), r
 dead (a copy is in the error topic, or the last step has it). Two more kinds of rows are not outcomes: where processing
 of a partition began (from there on every record must have an audit record), and which calls were abandoned before they
 ended (their records may be handled more than once). Notes are kept as they come, one for all records that were settled
-together, and become columns when they are taken. Never writes.
+together, and become columns when they are taken. Never writes. It is here, below the lanes that note the outcomes; the
+files are written above them, in `audit`.
 """
 
 from __future__ import annotations
