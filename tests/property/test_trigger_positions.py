@@ -149,5 +149,6 @@ def test_the_joint_commit_claims_only_what_all_have_settled(here, away, floor):
 
 
 def test_who_is_missed_is_missed_since_the_first_time():
-    positions = {"new": Position(5), "known": Position(5, (), 7)}
-    assert missed(positions, 100.9) == {"new": Position(5, (), 100), "known": Position(5, (), 7)}
+    positions = {"new": Position(5), "known": Position(5, (), 7), "of a wrong clock": Position(5, (), 2**33)}
+    since = {name: position.absent_since for name, position in missed(positions, 100.9).items()}
+    assert since == {"new": 100, "known": 7, "of a wrong clock": 100}

@@ -40,14 +40,17 @@ def joint(
 
 
 def missed(absent: Mapping[str, Position], wall: float) -> dict[str, Position]:
-    """These positions, with the time since when their triggers are absent."""
-    since = int(wall)
-    return {n: p if p.absent_since is not None else replace(p, absent_since=since) for n, p in absent.items()}
+    """These positions, with the time since when their triggers are absent: now at the latest, whatever a clock said."""
+    return {name: replace(p, absent_since=min(int(wall), _since(p, wall))) for name, p in absent.items()}
 
 
 def is_over(position: Position, wall: float, patience: float) -> bool:
     """Whether an absent trigger is waited for no longer."""
     return position.absent_since is not None and wall - position.absent_since >= patience
+
+
+def _since(position: Position, wall: float) -> int:
+    return int(wall) if position.absent_since is None else position.absent_since
 
 
 def _epoch_at(offset: int, points: Mapping[str, CommitPoint], floor: CommitPoint) -> int:

@@ -40,6 +40,9 @@ class Position:
         """The offset after the last record that is settled."""
         return self.runs[-1][1] + 1 if self.runs else self.offset
 
+    def without_runs(self) -> Position:
+        return Position(self.offset, (), self.absent_since)
+
     def below(self, offset: int) -> Position:
         """The part of it below this offset."""
         if self.offset >= offset:

@@ -46,13 +46,18 @@ class Start(NamedTuple):
         return max([runs_end, *(position.end for position in self.positions.values())])
 
     @property
+    def has_claims(self) -> bool:
+        """Whether records count as settled although they are not below the position of whoever begins here."""
+        return self.claimed_end > self.offset or any(position.runs for position in self.positions.values())
+
+    @property
     def known_epoch(self) -> int | None:
         """The epoch of the record before `offset`, in the form that `seek` takes."""
         return None if self.leader_epoch == NO_EPOCH else self.leader_epoch
 
     def without_claims(self) -> Start:
-        """Nothing at or beyond `offset` counts as settled."""
-        positions = {name: position.below(self.offset) for name, position in self.positions.items()}
+        """Nothing at or beyond `offset` counts as settled, and no runs of positions below it."""
+        positions = {name: position.below(self.offset).without_runs() for name, position in self.positions.items()}
         return self._replace(runs=(), end_epoch=NO_EPOCH, positions=positions)
 
 

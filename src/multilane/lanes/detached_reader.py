@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from multilane.client.async_consumer import AsyncConsumer
@@ -93,10 +92,11 @@ class DetachedReader:
             return
         for block in blocks:
             self._deliver(block)
-        for partition, (shared, trigger) in list(self._wanted.items()):
-            if self._reading.get(partition) is shared:
-                trigger.processor.feed()
-                await self._give_back(consumer, shared, trigger)
+        read = [(s, t) for partition, (s, t) in self._wanted.items() if self._reading.get(partition) is s]
+        for _, trigger in read:
+            trigger.processor.feed()
+        for shared, trigger in read:
+            await self._give_back(consumer, shared, trigger)
 
     def _assign(self, consumer: AsyncConsumer) -> None:
         """Follow what is wanted now."""
@@ -133,8 +133,19 @@ class DetachedReader:
         shared.give(trigger, block)
 
     async def _give_back(self, consumer: AsyncConsumer, shared: SharedProcessor, trigger: Trigger) -> None:
-        with suppress(OperationTimeout, WakeupError):
-            position = await consumer.position(shared.partition, 0)
-            is_wanted = self._wanted.get(shared.partition) == (shared, trigger)
-            if is_wanted and trigger.processor.wants_blocks(shared.partition) and shared.catches_up(trigger, position):
-                del self._wanted[shared.partition]
+        position = await _position(consumer, shared.partition)
+        is_wanted = self._wanted.get(shared.partition) == (shared, trigger)
+        if position is not None and is_wanted and shared.catches_up(trigger, position):
+            del self._wanted[shared.partition]
+            self._reading.pop(shared.partition, None)  # if it is detached again, it is sought again
+
+
+async def _position(consumer: AsyncConsumer, partition: TopicPartition) -> int | None:
+    """None if it is not known yet. A lane that has run out of records wakes the consumer: that is meant for a poll."""
+    while True:
+        try:
+            return await consumer.position(partition, 0)
+        except WakeupError:
+            continue
+        except OperationTimeout:
+            return None

@@ -154,10 +154,8 @@ class Feeding(Generic[F]):
         while self._cuts:
             partition, offset = self._cuts.popleft()
             processor = self._assignment.processor(partition)
-            if processor is not None:
-                again = await self._restart(partition, processor, offset)
-                if again is not None:
-                    self._consumer.seek(partition, offset)
+            if processor is not None and await self._restart(partition, processor, offset) is not None:
+                self._seek_to_start(partition, Start(offset))
 
     async def _restart(self, partition: TopicPartition, processor: F, offset: int) -> F | None:
         """The log continues at this offset, below the position: it was truncated or recreated, or the offsets were
@@ -170,9 +168,15 @@ class Feeding(Generic[F]):
         await self._assignment.form(starts)
         for other, start in starts.items():
             if other != partition or start.offset < offset:
-                self._consumer.seek(other, start.offset, start.known_epoch)
+                self._seek_to_start(other, start)
                 self._sought.add(other)
         return self._assignment.processor(partition) if starts[partition].offset == offset else None
+
+    def _seek_to_start(self, partition: TopicPartition, start: Start) -> None:
+        """Where its new processor begins: beyond the start, if nobody needs what lies between."""
+        processor = self._assignment.processor(partition)
+        begin = start.offset if processor is None else max(start.offset, processor.end(partition))
+        self._consumer.seek(partition, begin, start.known_epoch if begin == start.offset else None)
 
     def _note_hungry(self, processor: F) -> None:
         """A pool has taken in some of the waiting records."""

@@ -49,9 +49,9 @@ class LogCheck:
         """The starts with the ids of their topics, and without runs that do not fit. A known id is looked up again only
         if there are runs to check: a task that leases partitions begins without the lookup."""
         ids = await self._topic_ids(
-            {p.topic for p, start in starts.items() if _claims(start) or start.topic_id is None}
+            {p.topic for p, start in starts.items() if start.has_claims or start.topic_id is None}
         )
-        claims = {p: _claim(start) for p, start in starts.items() if _claims(start)}
+        claims = {p: _claim(start) for p, start in starts.items() if start.has_claims}
         logs = await self._logs(claims, ids)
         checked = {}
         for partition, start in starts.items():
@@ -101,17 +101,13 @@ class LogCheck:
             return {}
 
 
-def _claims(start: Start) -> bool:
-    return start.claimed_end > start.offset
-
-
 def _claim(start: Start) -> SettledClaim:
     known = None if start.end_epoch == NO_EPOCH else LogMark(start.end_epoch, start.topic_id)
     return SettledClaim(start.claimed_end, known, start.leader_epoch)
 
 
 def _warn(partition: TopicPartition, start: Start, why: str) -> None:
-    many = sum(last - first + 1 for first, last in start.runs) or start.claimed_end - start.offset
+    many = sum(last - first + 1 for first, last in start.runs) or max(0, start.claimed_end - start.offset)
     log.warning(
         "%s: the completion map committed with offset %d does not match the log: %s. The map is void, and up to %d "
         "handled records are redelivered",

@@ -165,24 +165,19 @@ class SharedProcessor:
     # --- detached triggers -------------------------------------------------------------------------------------------
 
     def _detach_slow(self) -> None:
-        """Only while others want more: when nobody does, the partition is paused, and nobody waits for the slow one."""
+        """Only while others keep up: when nobody does, nobody waits for the slow one."""
         now = self._clock.monotonic()
         attached = [trigger for trigger in self.triggers.values() if not trigger.is_detached]
-        slow = []
-        for trigger in attached:
-            if trigger.processor.wants_blocks(self.partition):
-                trigger.full_since = None
-            else:
-                trigger.full_since = now if trigger.full_since is None else trigger.full_since
-                slow.append(trigger)
-        if len(slow) == len(attached):
-            return
-        for trigger in slow:
-            why = self._too_far_behind(trigger, now)
-            if why:
+        slow = [(trigger, why) for trigger in attached if (why := self._too_far_behind(trigger, now))]
+        if len(slow) < len(attached):
+            for trigger, why in slow:
                 self._detach(trigger, why)
 
     def _too_far_behind(self, trigger: Trigger, now: float) -> str:
+        if trigger.processor.wants_blocks(self.partition):
+            trigger.full_since = None
+        elif trigger.full_since is None:
+            trigger.full_since = now
         limits, intake = trigger.limits, trigger.processor.queue.intakes[self.partition]
         if intake.waiting_rows > limits.records:
             return f"more than {limits.records} records wait for it"
@@ -191,6 +186,12 @@ class SharedProcessor:
         if trigger.full_since is not None and now - trigger.full_since > limits.seconds:
             return f"it has not kept up for {limits.seconds:g} s"
         return ""
+
+    def _keeps_up(self, trigger: Trigger) -> bool:
+        """Half of its limits are left, so that it is not detached again at once."""
+        limits, intake = trigger.limits, trigger.processor.queue.intakes[self.partition]
+        is_near = 2 * intake.waiting_rows <= limits.records and 2 * intake.waiting_bytes <= limits.bytes
+        return is_near and trigger.processor.wants_blocks(self.partition)
 
     def _detach(self, trigger: Trigger, why: str) -> None:
         trigger.is_detached, trigger.full_since = True, None
@@ -202,8 +203,9 @@ class SharedProcessor:
         return trigger.processor.end(self.partition)
 
     def catches_up(self, trigger: Trigger, position: int) -> bool:
-        """A detached trigger was read up to here. If that is where the shared read is, it is attached again."""
-        if position < self._end:
+        """A detached trigger was read up to here. If that is where the shared read is, and it keeps up, it is attached
+        again."""
+        if position < self._end or not self._keeps_up(trigger):
             return False
         trigger.is_detached = False
         log.info("%s: %s has caught up at offset %d and shares the read again", self, trigger.name, position)

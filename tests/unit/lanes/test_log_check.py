@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from multilane.client.fetch.offsets import PartlyFound
+from multilane.commit.trigger_positions import Position
 from multilane.errors import NetworkError, UnsupportedVersion, broker_error
 from multilane.lanes.assignment import Assignment, ReadTopics, Start
 from multilane.lanes.log_check import LogCheck
@@ -119,3 +120,30 @@ async def test_nothing_begins_until_the_leader_has_answered(caplog):
     assert leader.asked.count("end") == 3
     assert [start.runs for start in built] == [()]
     assert caplog.text.count("retrying") == 2
+
+
+# --- positions of triggers -------------------------------------------------------------------------------------------
+
+
+async def test_positions_that_fit_the_log_are_used():
+    start = KNOWN._replace(runs=(), positions={"a": Position(200, ((210, 220),)), "b": Position(100)})
+    assert (await checked(start)).positions == start.positions
+
+
+@pytest.mark.parametrize(
+    "position", [Position(301), Position(2**62), Position(120, ((130, 260),)), Position(50, ((60, 90),))]
+)
+async def test_positions_that_do_not_fit_are_void_with_all_runs(position, caplog):
+    """The last one claims records below the commit, for a trigger that returns: it is of another topic."""
+    start = KNOWN._replace(runs=(), positions={"a": position, "b": Position(150, ((160, 170),))}, topic_id=UUID(int=8))
+    found = await checked(start)
+    assert found.offset == 100
+    assert found.runs == ()
+    assert found.positions == {"a": Position(min(100, position.offset)), "b": Position(100)}
+    assert "the completion map committed with offset 100" in caplog.text
+
+
+async def test_runs_below_the_commit_are_compared_with_the_log_too():
+    leader = Leader()
+    await LogCheck(leader)({ONE: KNOWN._replace(runs=(), positions={"back": Position(50, ((60, 90),))})})
+    assert "end" in leader.asked

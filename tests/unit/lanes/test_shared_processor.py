@@ -217,3 +217,16 @@ async def test_a_hungry_trigger_wakes_whoever_reads_for_it():
         await turns(20)
         assert shared.reads["late"].woken
         assert shared.hungry > before
+
+
+async def test_limits_below_what_lanes_hold_count_too():
+    async with Shared(slow=0, quick=0) as shared:
+        shared.limit("slow", DetachLimits(20, 3600.0, 1 << 40))
+        shared.gates["slow"].clear()
+        await shared.give(0, 100)
+        slow = shared.processor.triggers["slow"]
+        assert shared.reads["slow"].detached == [slow]
+        assert not shared.processor.catches_up(slow, 100), "it would be detached again at once"
+        shared.gates["slow"].set()
+        await turns(1000)
+        assert shared.processor.catches_up(slow, 100)

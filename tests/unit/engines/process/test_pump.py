@@ -285,6 +285,30 @@ async def test_what_lies_behind_a_gap_is_not_taken_after_a_cut():
     assert {(4, b"E"), (5, b"F"), (6, b"G"), (7, b"H"), (1, b"slow")} <= set(handled)
 
 
+async def test_a_processor_that_begins_beyond_its_start_is_sought_there():
+    """As triggers do of which an absent one has left records: reading those would look like another cut."""
+    handled: list[int] = []
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+
+    class Beyond(Running):
+        async def build(self, starts):
+            begin = max(5, starts[ONE].offset)
+            consumer.seek(ONE, begin)
+            return await super().build({ONE: starts[ONE]._replace(offset=begin)})
+
+    consumer = LogConsumer()
+    consumer.logs = {ONE: [f"k{n}" for n in range(8)]}
+    async with Beyond(handler, consumer) as running:
+        consumer.assign(ONE)
+        await until(lambda: handled == [5, 6, 7])
+        running.pump.cut(ONE, 2)
+        await until(lambda: consumer.sought.get(ONE, (0,))[0] == 5)
+        await until(lambda: handled == [5, 6, 7, 5, 6, 7])
+        await until(lambda: consumer.committed_offsets == {ONE: 8})
+
+
 async def test_the_other_of_a_pair_takes_nothing_behind_a_gap_either():
     gate, handled = asyncio.Event(), []
 
