@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from multilane.outcome.error_policy import ErrorRules, GiveUp, KeepRecord, Republish, WaitUntilDue, error_topics, judge
 from multilane.outcome.flow import LastStep, RetryFlow, after_failure, attempt, follow, undecodable
-from multilane.outcome.headers import ERROR_MESSAGE, ERROR_MESSAGE_BYTES, OURS, TARGET_TOPIC, retry_count
+from multilane.outcome.headers import (
+    ERROR_CLASS,
+    ERROR_COUNT,
+    ERROR_MESSAGE,
+    ERROR_MESSAGE_BYTES,
+    ERROR_STACK,
+    RETRY_COUNT,
+    TARGET_TOPIC,
+    retry_count,
+)
 from multilane.wire.records.record import Record
 from unit.outcome.records import read_back
 
@@ -15,6 +24,7 @@ NOW = 2_000_000_000_000
 OWN_VALUES = st.one_of(
     st.none(), st.binary(max_size=12), st.sampled_from([b"0", b"-1", b"1", b"99999999999", b"x", b"payments"])
 )
+OURS = frozenset({RETRY_COUNT, ERROR_COUNT, TARGET_TOPIC, ERROR_MESSAGE, ERROR_CLASS, ERROR_STACK})
 OTHERS = st.lists(st.tuples(st.text(max_size=4).filter(lambda n: n not in OURS), st.none() | st.binary(max_size=4)))
 HOSTILE = st.lists(
     st.one_of(
