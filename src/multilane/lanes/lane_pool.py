@@ -2,7 +2,7 @@
 
 Thread: loop.
 
-A lane is one task for its whole life, so that a function that never waits never touches the event loop. One sweep finds
+A lane is a loop, so that a function that never waits never touches the event loop. One sweep finds
 calls that take too long: a timer for each call would cost more than most calls. Owns its lanes. Never commits, never
 settles (see `work`) and never takes records in (see `supply`).
 """
