@@ -21,6 +21,9 @@ PROTOCOLS = ("consumer", "classic")
 ALWAYS = 1_000  # attempts
 
 
+SHARING = {"sharing": "same-topic"}  # a case with these keys has another trigger beside it
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One consumer of the configuration: its group and topics have the case's name."""
@@ -76,6 +79,15 @@ class Case:
         if self.kind in ("batch", "columns", "unique"):
             made |= {"batchSize": 8, "consumeBatchListenerLatency": "50ms", "uniqueListener": self.kind == "unique"}
         return made | self.keys
+
+
+def beside(case: Case) -> dict[str, dict[str, Any]]:
+    """The trigger that shares the group of a case, if there is one: it has no retry topic, and its lanes are few."""
+    if "sharing" not in case.keys:
+        return {}
+    others = ("retry", "retryCount", "retryBackoff", "retryOrder", "error", "batchSize", "uniqueListener")
+    keys = {name: value for name, value in case.configuration().items() if name not in others}
+    return {f"{case.name}-beside": keys | {"virtualPartitionCount": 2}}
 
 
 def matrix(prefix: str, protocol: str) -> list[Case]:

@@ -28,7 +28,11 @@ _PATIENCE = 600.0  # for a run of the matrix, which is made by the first test th
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents and item.name.endswith(_WITH_SPARK):
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        if item.name.endswith("sharing]") and item.path.name != "test_matrix.py":
+            item.add_marker(pytest.mark.long)
+        if item.name.endswith(_WITH_SPARK):
             item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.timeout(_PATIENCE))
 

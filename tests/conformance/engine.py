@@ -12,11 +12,11 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol
 
-from conformance.cases import Case
+from conformance.cases import SHARING, Case
 from multilane.clock import SystemClock
 from multilane.testing.events import Event, Killed, Left
 from multilane.testing.journal import JournalReader
@@ -264,6 +264,13 @@ class ProcessEngine:
             member.put_away()
 
 
+class SharingEngine(ProcessEngine):
+    """Every consumer shares its group with another trigger, which reads the same topic beside it."""
+
+    def start(self, name: str, bootstrap: str, cases: Sequence[Case]) -> ProcessMember:
+        return super().start(name, bootstrap, [replace(case, keys={**case.keys, **SHARING}) for case in cases])
+
+
 class SparkEngine(ProcessEngine):
     member = SparkMember
 
@@ -281,4 +288,4 @@ class EitherEngine(ProcessEngine):
         return self.members[-1]
 
 
-ENGINES = {"process": ProcessEngine, "spark": SparkEngine, "batches": BatchesEngine}
+ENGINES = {"process": ProcessEngine, "sharing": SharingEngine, "spark": SparkEngine, "batches": BatchesEngine}
