@@ -212,8 +212,8 @@ class BatchesMember(SparkMember):
         self._wait_gone([pid, jvm, worker])
 
     def kill_coordinator(self) -> None:
-        """The query fails, and is started again with another one. Its worker ends with its task."""
-        self._kill_logged("coordinator", "worker")
+        """The query fails, and is started again with another one. Its worker may be the one of the next query, too."""
+        self._kill_logged("coordinator")
 
     def _kill_logged(self, who: str, *beside: str) -> None:
         pids = [self._logged(one) for one in (who, *beside)]

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from conformance.cases import Item, Order, new_cases, orders
+from conformance.cases import WITHOUT_BREAKER, Item, Order, new_cases, orders
 from conformance.runs import by_case
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -24,7 +24,7 @@ LINE = (
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_an_app_goes_on_on_the_other_engine(run_on_either, times):
     """Each stops in order in the middle of its work: nothing is lost, and nothing is handled again."""
-    cases = new_cases(*LINE)
+    cases = new_cases(*LINE, keys=WITHOUT_BREAKER)
     run = run_on_either(cases)
     many = 150 * (times + 1)
     rows = by_case(cases, lambda case: orders(case, many, longest_wait=0.01))
@@ -47,7 +47,7 @@ def test_an_app_goes_on_on_the_other_engine(run_on_either, times):
 )
 def test_a_process_of_sparks_is_killed(run_on_either, flow, what):
     """Half way, while others of the group work. What it was at is repeated, and nothing else is wrong."""
-    cases = new_cases(*LINE)
+    cases = new_cases(*LINE, keys=WITHOUT_BREAKER)
     run = run_on_either(cases)
     first, second = f"{flow}1", f"{flow}2"
     run.start(first, "P1")

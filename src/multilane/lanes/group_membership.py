@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic
+from uuid import UUID
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.client.rebalance import RebalanceListener
@@ -93,11 +94,27 @@ class GroupMembership(RebalanceListener, Generic[T]):
         """What differs from the last commit, and may be committed."""
         latest = {p: await self._commit_for(p) for p in list(partitions)}
         moved = {p: commit for p, commit in latest.items() if commit is not None and self._committed.get(p) != commit}
-        changed = {p: commit for p, commit in moved.items() if commit.offset >= 0 and self._is_current(p, commit)}
+        known = {p: commit for p, commit in moved.items() if commit.offset >= 0}
+        changed = await self._of_current_logs(known)
         return dict(await self._sift(changed)) if changed else {}
 
-    def _is_current(self, partition: TopicPartition, commit: OffsetAndMetadata) -> bool:
-        """A recreated topic has other records: offsets settled in the old one mean nothing there."""
+    async def _of_current_logs(self, commits: Commits) -> Commits:
+        """A recreated topic has other records: offsets settled in the old one mean nothing there. If the metadata has
+        another id than a commit, either may be the older one: ask the brokers."""
+        unsure = {p.topic for p, commit in commits.items() if not self._has_known_id(p, commit)}
+        if not unsure:
+            return commits
+        current: dict[str, UUID] = {}
+        for topic in sorted(unsure):
+            with suppress(MultilaneError):  # a deleted topic has no id for a while
+                current |= await uninterrupted(partial(self._consumer.topic_ids, [topic]))
+        return {
+            p: commit
+            for p, commit in commits.items()
+            if p.topic not in unsure or current.get(p.topic) == commit.topic_id
+        }
+
+    def _has_known_id(self, partition: TopicPartition, commit: OffsetAndMetadata) -> bool:
         return self._consumer.known_topic_id(partition.topic) in (None, commit.topic_id) or commit.topic_id is None
 
     async def _commit_for(self, partition: TopicPartition) -> OffsetAndMetadata | None:

@@ -164,7 +164,9 @@ class Shop:
     def wait_for(self, condition, log: Path) -> None:
         deadline = CLOCK.monotonic() + PATIENCE
         while not condition():
-            assert CLOCK.monotonic() < deadline, log.read_text()[-4_000:]
+            if CLOCK.monotonic() >= deadline:
+                text = log.read_text()[-4_000:]
+                raise AssertionError(f"committed {self.committed()}, {len(self.done)} handled\n{text}")
             threading.Event().wait(0.1)
 
     def committed(self) -> dict[str, int]:

@@ -236,6 +236,22 @@ async def test_what_is_settled_of_a_topic_that_was_made_again_is_not_committed()
     assert handled[4:] == [b"new"]
 
 
+async def test_metadata_that_is_older_than_the_log_keeps_no_commit():
+    """A member whose partitions are paused fetches nothing, so its metadata may have the old topic for minutes."""
+    handled = []
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+
+    old = uuid4()
+    consumer = LogConsumer()
+    consumer.known_topic_id = lambda topic: old
+    consumer.logs = {ONE: ["a", "b", "c"]}
+    async with Running(handler, consumer):
+        consumer.assign(ONE)
+        await until(lambda: consumer.committed_offsets == {ONE: 3})
+
+
 async def test_the_other_of_a_pair_goes_back_to_what_is_unsettled():
     gate, handled = asyncio.Event(), []
 
