@@ -212,8 +212,19 @@ class BatchesMember(SparkMember):
         self._wait_gone([pid, jvm, worker])
 
     def kill_coordinator(self) -> None:
-        """The query fails, and is started again with another one. Its worker may be the one of the next query, too."""
-        self._kill_logged("coordinator")
+        """The query fails, and is started again with another one. Its worker abandons what it is at when it notices,
+        and may be that of the next query, too."""
+        noticed = self._noticed()
+        _signal(pid := self._logged("coordinator"), signal.SIGKILL)
+        deadline = self._clock.monotonic() + _PATIENCE
+        while _is_alive(pid) or self._noticed() == noticed:
+            assert self._clock.monotonic() < deadline, f"no worker has noticed it\n{self.tail()}"
+            threading.Event().wait(0.01)
+        threading.Event().wait(0.2)  # it says so a moment before its lanes end
+        self._endings.append(Killed(self._clock.monotonic(), self.name))
+
+    def _noticed(self) -> int:
+        return self.log.read_text(errors="replace").count("the query's process is gone")
 
     def _kill_logged(self, who: str, *beside: str) -> None:
         pids = [self._logged(one) for one in (who, *beside)]
