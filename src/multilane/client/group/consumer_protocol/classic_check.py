@@ -40,11 +40,11 @@ class LiveClassicGroup(GroupRefused):
 
 
 class HiddenGroup(GroupRefused):
-    """Whether the group has members of the classic protocol cannot be told."""
+    """The brokers do not say whether the group has members of the classic protocol."""
 
     def __init__(self, group: str, error: MultilaneError) -> None:
         super().__init__(
-            f"whether group {group} has classic members cannot be told: {error}. Allow Describe on the group, or set "
+            f"cannot find out whether group {group} has classic members: {error}. Allow Describe on the group, or set "
             "group.protocol to consumer, which converts a classic group"
         )
 
