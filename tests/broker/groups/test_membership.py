@@ -114,7 +114,8 @@ def test_a_rebalance_may_be_asked_for(kafka, topic, variant):
         if variant == KIP_848:
             fill(kafka, partitions, 0, 1)
             team.until(lambda: asks.count() + hears.count() == 4)
-            assert not asks.steps + hears.steps  # the broker assigns when there is something to assign
+            # The broker assigns when there is something to assign. The end of the joining may be heard of late: nothing.
+            assert not [partitions for _, partitions in asks.steps + hears.steps if partitions]
             return
         team.until(lambda: asks.consumer.group_metadata().epoch > before)
         team.settle(partitions)
