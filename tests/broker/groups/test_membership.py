@@ -114,7 +114,7 @@ def test_a_rebalance_may_be_asked_for(kafka, topic, variant):
         if variant == KIP_848:
             fill(kafka, partitions, 0, 1)
             team.until(lambda: asks.count() + hears.count() == 4)
-            # The broker assigns when there is something to assign. The end of the joining may be heard of late: nothing.
+            # The broker assigns when there is something to assign. The end of the joining may be heard late.
             assert not [partitions for _, partitions in asks.steps + hears.steps if partitions]
             return
         team.until(lambda: asks.consumer.group_metadata().epoch > before)
