@@ -8,7 +8,7 @@ QUICK := not broker and not cluster and not slow and not fuzz and not long
 BELOW := tests/unit/client tests/unit/wire
 ABOVE := tests/unit/cli tests/unit/runtime tests/unit/spark
 
-.PHONY: help demo test test-long every-test map unit unit-below unit-between unit-above lint sbom audit-dependencies types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars classes lock clean
+.PHONY: help demo test test-long every-test map unit unit-below unit-between unit-above lint sbom audit-dependencies types imports fuzz bench-consume bench-groups bench-lanes bench-sharing bench-spark jars classes lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make bench-consume  consuming, against other clients"
 	@echo "make bench-groups   consumer groups, against other clients"
 	@echo "make bench-lanes    lanes, against parallel-consumer and a bare event loop"
+	@echo "make bench-sharing  many triggers on one topic, against other clients"
 	@echo "make bench-spark    Spark's source and sink for Kafka, against Spark's own; lanes on Spark, and how long records take there"
 	@echo "make map            write what is generated in docs: the file map, the table of metrics"
 	@echo "make lock           resolve requirements.lock anew"
@@ -84,6 +85,9 @@ bench-groups: $(READY) jars
 
 bench-lanes: $(READY) jars
 	@$(BIN)/python bench/lanes.py
+
+bench-sharing: $(READY) jars
+	@$(BIN)/python bench/sharing.py
 
 bench-spark: $(READY) jars classes
 	@status=0; for part in spark spark_lanes spark_latency; do $(BIN)/python bench/$$part.py || status=1; done; exit $$status

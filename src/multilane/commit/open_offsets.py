@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from multilane.wire.records.keyed_storage import Flagged, Packed
 from multilane.wire.records.loading import kernels
+from multilane.wire.records.made_once import Cut
 
-OffsetSeries = Sequence[int] | npt.NDArray[np.int64] | Packed
+OffsetSeries = Sequence[int] | npt.NDArray[np.int64] | Packed | Cut
 
 
 class OpenOffsets(Protocol):
@@ -49,7 +50,7 @@ class OpenDict:
         return offset in self._open
 
     def extend(self, offsets: OffsetSeries) -> None:
-        self._open.update(dict.fromkeys(_listed(offsets)))
+        self._open.update(offsets.open_offsets() if isinstance(offsets, Cut) else dict.fromkeys(_listed(offsets)))
 
     def settle_all(self, offsets: OffsetSeries) -> None:
         deque(map(self.settle, _listed(offsets)), maxlen=0)
@@ -62,7 +63,7 @@ class OpenDict:
 
 
 def _listed(offsets: OffsetSeries) -> Iterable[int]:
-    if isinstance(offsets, Packed):
+    if isinstance(offsets, Packed | Cut):
         offsets = offsets.column()
     return offsets.tolist() if isinstance(offsets, np.ndarray) else offsets
 
@@ -88,7 +89,7 @@ class OpenArray:
         if self._last + many > len(self._flagged.values):
             self._make_room(many)
         end = self._last + many
-        self._flagged.values[self._last : end] = offsets.column() if isinstance(offsets, Packed) else offsets
+        self._flagged.values[self._last : end] = offsets.column() if isinstance(offsets, Packed | Cut) else offsets
         self._flagged.flags[self._last : end] = 1
         self._last = end
         self._count += many
@@ -112,7 +113,7 @@ class OpenArray:
         self.settle_all((offset,))
 
     def settle_all(self, offsets: OffsetSeries) -> None:
-        wanted = offsets
+        wanted = offsets.column() if isinstance(offsets, Cut) else offsets
         if not isinstance(wanted, Packed):
             wanted = Packed(np.asarray(wanted, np.int64).tobytes(), len(wanted))
         wrong = self._clear_flags(self._flagged, self._first, self._last, wanted)

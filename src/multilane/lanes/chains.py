@@ -19,7 +19,7 @@ from itertools import count, takewhile
 from typing import ClassVar, Final, Self
 
 from multilane.lanes.intake import Piece
-from multilane.lanes.ordering import OrderOf
+from multilane.lanes.ordering import ONE_CHAIN, OrderOf, one_chain
 from multilane.outcome.in_place import rests_until, stay_of
 from multilane.wire.records.record import Record
 
@@ -74,6 +74,11 @@ class Chains:
     def singles(self) -> Self:
         return self
 
+    @property
+    def is_one(self) -> bool:
+        """Whether all records are of one chain."""
+        return self._order_of is one_chain
+
     def _is_alone(self, chain: Chain) -> bool:
         return chain[0] is not None and self._order_of(chain[0]) is None
 
@@ -84,6 +89,9 @@ class Chains:
 
     def put(self, records: Iterable[Record], now: float) -> None:
         by_key, order_of, ready, due_at = self._by_key, self._order_of, self.ready, self._due_at
+        if order_of is one_chain and due_at is None:
+            self._put_behind(list(records))
+            return
         for record in records:
             key = order_of(record)
             if key is not None:
@@ -101,6 +109,18 @@ class Chains:
             else:
                 ready.append(chain)
                 self.takeable += 1
+
+    def _put_behind(self, records: list[Record | None]) -> None:
+        """These are all of one chain."""
+        chain = self._by_key.get(ONE_CHAIN)
+        if chain is not None:
+            chain += records
+            if chain[0] is not None and id(chain) not in self._asleep:
+                self.takeable += len(records)
+        elif records:
+            self._by_key[ONE_CHAIN] = records
+            self.ready.append(records)
+            self.takeable += len(records)
 
     def put_rested(self, records: Iterable[Record], now: float) -> None:
         """Records that are handled again after their rest, although later records of their keys were taken: they go

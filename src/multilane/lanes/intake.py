@@ -22,6 +22,7 @@ from multilane.commit.ledger import Ledger
 from multilane.logs import logger
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
+from multilane.wire.records.made_once import Cut
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
@@ -34,8 +35,7 @@ _SPARSE: Final = 4  # the rest of a block is copied out if it keeps this many ti
 
 
 class Waiting(NamedTuple):
-    """A block, or the rest of it. Its size is computed once: with many small blocks that takes longer than all other
-    work on them."""
+    """A block. Its size is computed once: with many small blocks that takes longer than all other work on them."""
 
     block: Block
     row_bytes: float  # on average
@@ -47,15 +47,18 @@ class Piece(NamedTuple):
     block: Block
     fresh: npt.NDArray[np.bool_] | None
     is_last: bool  # of its block
+    cut: Cut | None = None  # of a block that several readers share
 
     @property
-    def offsets(self) -> npt.NDArray[np.int64]:
-        offsets = self.block.offsets
-        return offsets if self.fresh is None else offsets[self.fresh]
+    def offsets(self) -> npt.NDArray[np.int64] | Cut:
+        if self.fresh is None:
+            return self.block.offsets if self.cut is None else self.cut
+        return self.block.offsets[self.fresh]
 
     def records(self) -> list[Record]:
-        records = self.block.records()
-        return list(records if self.fresh is None else compress(records, self.fresh.tolist()))
+        if self.fresh is None:
+            return list(self.block.records()) if self.cut is None else self.cut.records
+        return list(compress(self.block.records(), self.fresh.tolist()))
 
 
 class Intake:
@@ -69,6 +72,7 @@ class Intake:
         self._room_bytes = room_bytes
         self._bytes = 0
         self._blocks: deque[Waiting] = deque()
+        self._row = 0  # of the first block: the rows before it are taken in
         self._most = most
         self._piece = most  # rows, of the first block
         self.bound = inf  # no record from this offset on is taken in
@@ -93,7 +97,10 @@ class Intake:
     @property
     def next_offset(self) -> int:
         """The offset of the first record that is not taken in, as far as it is known."""
-        return self._blocks[0].block.first_offset if self._blocks else self.ledger.position
+        if not self._blocks:
+            return self.ledger.position
+        block = self._blocks[0].block
+        return int(block.offsets[self._row]) if self._row else block.first_offset
 
     def frontier(self) -> int:
         """Everything below is settled."""
@@ -131,28 +138,34 @@ class Intake:
 
     def copy_out(self) -> None:
         """Copy blocks that will wait for a long time, so that they do not keep whole frames alive."""
+        if self._row:
+            block, row_bytes = self._blocks[0]
+            self._blocks[0] = Waiting(block.slice(self._row), row_bytes)
+            self._row = 0
         for index, (block, row_bytes) in enumerate(self._blocks):
             if block.pinned_bytes > _SPARSE * len(block) * row_bytes:
                 self._blocks[index] = Waiting(block.compact(), row_bytes)
 
     def next_piece(self) -> Piece:
         """Takes in the next few rows. Those that are fresh are handed out and must be settled."""
-        block, row_bytes = self._blocks[0]
-        many = min(self._piece, self.room - len(self.ledger), len(block))
+        (block, row_bytes), row = self._blocks[0], self._row
+        many = min(self._piece, self.room - len(self.ledger), len(block) - row)
         if self._room_bytes is not None:
-            many = min(many, block.rows_within(self._room_bytes - self._bytes, many))
+            many = min(many, block.slice(row).rows_within(self._room_bytes - self._bytes, many))
         if block.next_offset > self.bound:
-            many = min(many, int(block.offsets.searchsorted(self.bound)))
-        rows = block.slice(0, many)
+            many = min(many, int(block.offsets.searchsorted(self.bound)) - row)
+        cut = None if block.made is None else block.made.cut(block, row, row + many)
+        rows = block.slice(row, row + many) if cut is None else cut.block
         self.waiting_rows -= many
         self.waiting_bytes = self.waiting_bytes - many * row_bytes if self.waiting_rows else 0.0
-        if many == len(block):
+        self._row += many
+        is_last = self._row == len(block)
+        if is_last:
+            self._row = 0
             self._blocks.popleft()
             if self._blocks:
                 self._measure()
-        else:
-            self._blocks[0] = Waiting(block.slice(many), row_bytes)
-        piece = Piece(rows, self._fresh(rows), is_last=many == len(block))
+        piece = Piece(rows, self._fresh(rows), is_last, cut)
         self.ledger.hand_out(piece.offsets)
         self.ledger.advance(rows.next_offset, rows.leader_epoch)
         if self.ledger.position >= self.low:

@@ -34,6 +34,7 @@ from multilane.wire.records.record import Record
 log = logger(__name__)
 
 _TURN: Final = 64  # records that a lane handles before other tasks get the loop
+_RUN: Final = 256  # the same for records that it takes together
 _GRACE: Final = 1.0  # seconds for cancelled functions to end
 _SHORTEST_SWEEP: Final = 0.01
 _FOLLOWERS: Final = 500  # records of a key that go to the retry topic together
@@ -131,7 +132,9 @@ class LanePool:
         chains = self.supply.singles
         if chains is None:
             return self._by_windows(lane)
-        return self._plainly(lane, chains) if lane.is_plain else self._singly(lane, chains)
+        if not lane.is_plain:
+            return self._singly(lane, chains)
+        return self._in_runs(lane, chains) if chains.is_one and not self._runs_ahead else self._plainly(lane, chains)
 
     def _leaves(self, lane: Lane) -> bool:
         """Whether this lane ends now. It is removed at once, so that no more lanes end than have to."""
@@ -206,6 +209,59 @@ class LanePool:
             if not left:
                 left = _TURN
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+
+    async def _in_runs(self, lane: Lane, chains: Chains) -> None:
+        """The same for a partition that is one chain: no other lane can take what waits behind a record of it, so a
+        lane takes them together, and handles them one at a time."""
+        words, slot, clock = self._watch.marks.words, lane.slot, self._clock.monotonic
+        lane.cancels = self._work.listener.cancels
+        while not self._must_check or await self._stays(lane):
+            if not chains.ready:
+                words[slot] = IDLE
+                await self.supply.work_comes()
+                continue
+            run = chains.take(1 if self._peers else _RUN, clock())
+            last = run[-1]
+            rest = await self._handle_run(lane, run)
+            lane.record = None
+            if rest:
+                chains.put_back(rest, clock())
+            else:
+                chains.release(last, clock())
+            del run, last, rest  # a lane that waits for work keeps none
+            if self._is_changed(lane):
+                return
+            await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+
+    async def _handle_run(self, lane: Lane, run: list[Record]) -> list[Record]:
+        """Returns the records that were not begun, behind the one that is retried in place, if any."""
+        work, clock, context, fence = self._work, self._clock.monotonic, self._context, self._fence
+        settle, call, deadline = work.plain_settle, work.plain_call, fence.deadline
+        words, slot, done = self._watch.marks.words, lane.slot, 0
+        for record in run:
+            if clock() > deadline.fenced_after and fence.check():  # the clock may have gone on before any record
+                break
+            words[slot] = offset = record.offset  # in the begun table, before the call: without a system call
+            lane.record = record
+            lane.calls += 1
+            lane.is_calling = True
+            error: BaseException | None = None
+            try:
+                await call(record)
+            except BaseException as failure:  # noqa: BLE001 - the user's function may raise anything
+                error = failure
+            if error is not None or lane.is_overdue:
+                again = await work.after(lane, record, error)
+                del error  # its traceback references this frame
+                if again is not None:
+                    return [again, *run[done + 1 :]]
+            else:
+                lane.is_calling = False
+                settle(offset)
+            done += 1
+            if self._must_check or lane.has_substitute or lane.is_cancelled or copy_context() != context:
+                break
+        return run[done:]
 
     async def _singly(self, lane: Lane, chains: Chains) -> None:
         work, clock = self._work, self._clock.monotonic

@@ -30,8 +30,15 @@ def by_key() -> OrderOf:
     return itemgetter(_KEY)
 
 
+ONE_CHAIN: Final = "partition"  # the key of every record, where the partition is one chain
+
+
+def one_chain(record: Record) -> Hashable | None:
+    return ONE_CHAIN
+
+
 def by_partition() -> OrderOf:
-    return lambda record: "partition"
+    return one_chain
 
 
 def unordered() -> OrderOf:

@@ -116,9 +116,11 @@ class SharedProcessor:
             owner.processor.accept(block)
             return
         self._end = block.next_offset
-        for trigger in self.triggers.values():
-            if not trigger.is_detached:
-                self.give(trigger, block)
+        attached = [trigger for trigger in self.triggers.values() if not trigger.is_detached]
+        if len(attached) > 1:
+            block = block.made_once()
+        for trigger in attached:
+            self.give(trigger, block)
 
     def give(self, trigger: Trigger, block: Block) -> None:
         """The records of this block that the trigger does not have yet."""

@@ -108,7 +108,7 @@ def compact(block: Block) -> Block:
         buffers=(*key_bytes, *value_bytes),
         header_buffers=header_buffers,
     )
-    return replace(block, columns=columns, start=0, stop=len(block))
+    return replace(block, columns=columns, start=0, stop=len(block), made=None)
 
 
 def views_of(array: pa.Array) -> tuple[Views, Bytes | None, tuple[Bytes, ...]]:

@@ -24,6 +24,8 @@ from multilane.wire.records.record import Headers, Record
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from multilane.wire.records.made_once import MadeOnce
+
 
 CHUNK: Final = 4096
 _LENGTH_FIRST: Final = np.dtype("<u4")
@@ -83,6 +85,7 @@ class Block:
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
+    made: MadeOnce | None = None  # of a block that several readers share, in slices of their own
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -203,6 +206,9 @@ class Block:
 
     def records(self) -> Iterator[Record]:
         """Records, created in chunks of 4,096 on demand."""
+        if self.made is not None:
+            yield from self.made.records(self.start, self.stop)
+            return
         for at in range(0, len(self), CHUNK):
             yield from _records_of(self.slice(at, at + CHUNK))
 
@@ -216,7 +222,16 @@ class Block:
         """A copy of the rows that pins only its own memory."""
         from multilane.wire.records import arrow
 
-        return arrow.compact(self)
+        shared = None if self.made is None else self.made.compacted(self.start, self.stop)
+        if shared is None:
+            return arrow.compact(self)
+        return replace(shared, next_offset=self.next_offset, leader_epoch=self.leader_epoch, error=self.error)
+
+    def made_once(self) -> Block:
+        """The same rows for several readers: their records, and what else is made of them, are made once."""
+        from multilane.wire.records.made_once import MadeOnce
+
+        return replace(self, made=MadeOnce(replace(self, made=None)))
 
 
 def _records_of(block: Block) -> Iterator[Record]:
