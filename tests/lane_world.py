@@ -12,7 +12,7 @@ from multilane.clock import ManualClock
 from multilane.commit.ledger import Ledger
 from multilane.lanes.chains import Chains
 from multilane.lanes.intake import Intake
-from multilane.lanes.ordering import by_key
+from multilane.lanes.ordering import OrderOf, by_key
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.lanes.partition_queue import MAIN, PartitionQueue
 from multilane.lanes.row_chains import RowChains
@@ -111,13 +111,14 @@ class World:
         as_rows: bool = False,
         runner: Any = None,
         start: int = 0,
+        order_of: OrderOf | None = None,
         clock: ManualClock | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
         self.failures = TakenOver()
         self.intake = Intake(PARTITION, Ledger(start, in_bulk=as_rows), room)
         lanes_by_class = {MAIN: lanes, **(classes or {})}
-        chains = {name: Chains(by_key(), many, due_at) for name, many in lanes_by_class.items()}
+        chains = {name: Chains(order_of or by_key(), many, due_at) for name, many in lanes_by_class.items()}
         is_unique = window is not None and window.select is newest_of_each_key
         rows = RowChains(*PARTITION, lanes, newest=is_unique)
         self.queue = PartitionQueue([self.intake], {MAIN: rows} if as_rows else chains, route)

@@ -24,6 +24,7 @@ from multilane.types import TopicPartition
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.keyed_storage import Packed
 from multilane.wire.records.record import Record
+from multilane.wire.records.window_rows import WindowRows
 
 
 class RecordOutcome(StrEnum):
@@ -126,9 +127,9 @@ class RecordJournal:
 
     def _note(self, records: Sequence[Record], outcome: RecordOutcome) -> None:
         """A window of rows is noted without creating record objects."""
-        if isinstance(records, TakenRows):
+        if isinstance(records, WindowRows):
             origin = TopicPartition(records.topic, records.partition)
-            self._add(_Note(origin, outcome, Packed(records.columns, len(records)), self._now()))
+            self._add(_Note(origin, outcome, records.packed_offsets(), self._now()))
             return
         by_partition: dict[TopicPartition, list[int]] = {}
         for record in records:

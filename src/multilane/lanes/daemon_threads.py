@@ -3,7 +3,8 @@
 Thread: any; submitted calls run on threads of this module.
 
 The standard pool's threads are joined when the interpreter ends: a function that hangs there would keep the process
-alive forever.
+alive forever. Nor do they stay: most calls are made at the start and the end of an app, and a thread that had no call
+for a while ends.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 QueuedCall = tuple["Future[Any]", Callable[[], Any]]
 
+_IDLE_SECONDS: Final = 5.0
+
 
 class DaemonThreads(ThreadPoolExecutor):
     """A ThreadPoolExecutor, because an event loop accepts nothing else, with its own daemon threads."""
 
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self, most: int | None = None, *, idle: float = _IDLE_SECONDS) -> None:
+        """`idle`: seconds without a call after which a thread ends."""
         super().__init__(most or min(32, (os.cpu_count() or 1) + 4))
         self._calls: SimpleQueue[QueuedCall | None] = SimpleQueue()
-        self._free = threading.Semaphore(0)
+        self._free = threading.Semaphore(0)  # threads that wait for a call, less the calls that they have not taken
+        self._idle = idle
         self._numbers = count()
         self._alive = 0
         self._is_over = False
@@ -58,7 +63,7 @@ class DaemonThreads(ThreadPoolExecutor):
                 self._calls.put(None)
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
+        while (call := self._next_call()) is not None:
             future, function = call
             if future.set_running_or_notify_cancel():
                 try:
@@ -67,3 +72,13 @@ class DaemonThreads(ThreadPoolExecutor):
                     future.set_exception(error)
             del call, future, function
             self._free.release()
+
+    def _next_call(self) -> QueuedCall | None:
+        """None if this thread ends."""
+        while True:
+            with suppress(Empty):
+                return self._calls.get(timeout=self._idle)
+            with self._lock:
+                if self._free.acquire(blocking=False):
+                    self._alive -= 1
+                    return None

@@ -295,7 +295,7 @@ class LanePool:
         chains.release(record, self._clock.monotonic())
 
     async def _by_windows(self, lane: Lane) -> None:
-        chains, supply = self._chains, self.supply
+        chains, supply, left = self._chains, self.supply, _TURN
         while not self._must_check or await self._stays(lane):
             if not supply.has_window():
                 await supply.work_comes()
@@ -312,10 +312,14 @@ class LanePool:
                 again = await self._work.several(lane, again)
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
+            left -= len(records)
             del records, again  # an idle lane keeps no records alive
             supply.wake_lanes(besides=1)  # this lane takes one of the windows
             if self._is_changed(lane):
                 return
+            if left <= 0:
+                left = _TURN
+                await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
 
     def _is_changed(self, lane: Lane) -> bool:
         """After each call. If the function has changed its context or cancelled its task, the lane gets a new task."""

@@ -27,8 +27,9 @@ from multilane.lanes.work_rules import (
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.listener import CallErrors
 from multilane.outcome.parking import Parking
-from multilane.wire.records.keyed_rows import TakenRows, offsets_of
+from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
+from multilane.wire.records.window_rows import offsets_of
 
 
 class Settling:

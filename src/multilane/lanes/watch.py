@@ -24,8 +24,8 @@ from multilane.lanes.crashes import Suspicion
 from multilane.lanes.lane import Lane
 from multilane.logs import logger
 from multilane.outcome.poison import SuspectedPoison
-from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
+from multilane.wire.records.window_rows import WindowRows
 
 log = logger(__name__)
 
@@ -205,9 +205,13 @@ class Watch:
         words = self.marks.words
         if len(self.marks.numbers) > 1:
             words[slot - 1] = self.marks.numbers.get(records[0].topic, IDLE)
-        offsets = records.offsets if isinstance(records, TakenRows) else [record.offset for record in records]
-        words[slot + 1] = max(offsets) if len(offsets) > 1 else IDLE
-        words[slot] = min(offsets)
+        if isinstance(records, WindowRows):
+            low, high = records.reach()
+        else:
+            offsets = [record.offset for record in records]
+            low, high = min(offsets), max(offsets)
+        words[slot + 1] = high if len(records) > 1 else IDLE
+        words[slot] = low
 
     @contextmanager
     def marked(self, record: Record) -> Iterator[None]:

@@ -24,8 +24,8 @@ from multilane.listeners.payload import Decode, decoder_for
 from multilane.listeners.signature import ListenerKind, Signature, Wants, location_of
 from multilane.listeners.window import Window
 from multilane.outcome.raised import as_failure
-from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
+from multilane.wire.records.window_rows import WindowRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -257,7 +257,7 @@ class Listener:
 
 
 def _columns(records: Sequence[Record]) -> pa.RecordBatch:
-    if isinstance(records, TakenRows):
+    if isinstance(records, WindowRows):
         return records.batch()
     from multilane.wire.records.arrow import batch_of
 

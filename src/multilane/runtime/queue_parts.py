@@ -17,6 +17,7 @@ from multilane.lanes.chains import Chains, DueAt
 from multilane.lanes.intake import PIECE, PIECE_OF_ROWS, Intake
 from multilane.lanes.ordering import order_of
 from multilane.lanes.partition_queue import MAIN
+from multilane.lanes.partition_rows import PartitionRows
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.waiting_records import WaitingRecords
 from multilane.listeners.window import newest_of_each_key
@@ -51,6 +52,8 @@ def build_chains(
     config = registration.config
     if as_rows:
         [partition] = partitions
+        if config.order_by == "partition":
+            return {MAIN: PartitionRows(partition.topic, partition.partition)}
         is_unique = registration.window.select is newest_of_each_key
         return {MAIN: RowChains(partition.topic, partition.partition, config.lanes, newest=is_unique)}
     due_at = _due_at(config, clock) if any(p.topic == config.retry for p in partitions) else None

@@ -88,11 +88,12 @@ class Registration:
         """Whether the lanes need only the key of a record before it is in a window, for a processor of these topics. A
         processor of two topics (order survives a retry) inspects each record."""
         config = self.config
-        is_by_key = config.lanes > 0 and config.order_by == "key" and config.lane_hash == "key"
-        is_one_class = self.route is None and not config.lane_classes
+        is_by_key = config.order_by == "key" and config.lane_hash == "key"
+        is_ordered = is_by_key or (config.order_by == "partition" and self.window.select is None)
+        is_one_class = config.lanes > 0 and self.route is None and not config.lane_classes
         is_due = config.retry_backoff is None or not config.retry_backoff.delay or config.retry not in topics
         has_windows = not self.window.is_single and len(topics) == 1
-        return has_windows and is_by_key and is_one_class and is_due and config.max_in_flight_bytes is None
+        return has_windows and is_ordered and is_one_class and is_due and config.max_in_flight_bytes is None
 
 
 def checked(registration: Registration) -> Registration:

@@ -230,3 +230,14 @@ async def test_limits_below_what_lanes_hold_count_too():
         shared.gates["slow"].set()
         await turns(1000)
         assert shared.processor.catches_up(slow, 100)
+
+
+async def test_triggers_get_the_very_same_records():
+    """Each made its own."""
+    async with Shared(a=0, b=0) as shared:
+        for gate in shared.gates.values():
+            gate.clear()
+        await shared.give(0, 2)
+        ours, theirs = (world.pool.in_flight for world in shared.worlds.values())
+        assert sorted(record.offset for record in ours) == [0, 1]
+        assert all(one is other for one, other in zip(sorted(ours), sorted(theirs), strict=True))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -226,3 +228,19 @@ def test_records_as_columns_again():
     assert batch_of(mixed)["partition"].to_pylist() == [3, 9, 3]
     plain = [record._replace(headers=()) for record in records[:2]]
     assert batch_of(plain)["headers"].null_count == 2
+
+
+def test_arrow_batches_do_not_import_pandas():
+    """That takes a second or more, and lanes make batches on their loop."""
+    code = """
+import sys
+import numpy as np
+from multilane.wire.records.arrow import one_partition, one_topic
+from multilane.wire.records.block import Block, Columns
+numbers, views = np.arange(3), np.zeros((3, 2), np.uint64)
+columns = Columns(numbers, numbers, views, views, None, None, None, np.array([[0, 0, 0]]), (), ())
+batch = Block("orders", 0, columns, 0, 3, 3).arrow(copy=True)
+print(batch.column("topic").to_pylist(), one_topic("orders", 2).to_pylist(), "pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['orders', 'orders', 'orders'] ['orders', 'orders'] False\n"

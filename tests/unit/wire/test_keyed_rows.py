@@ -17,9 +17,10 @@ from batch_builder import APPEND_TIME, LZ4, Batch, Rec
 from multilane.wire.records import keyed_kernels
 from multilane.wire.records.arrow import batch_of
 from multilane.wire.records.hash_kernels import hash_key
-from multilane.wire.records.keyed_rows import KeyedRows, offsets_of
+from multilane.wire.records.keyed_rows import KeyedRows
 from multilane.wire.records.layout import KeepWord, KeptWord
 from multilane.wire.records.record import Record
+from multilane.wire.records.window_rows import offsets_of
 from span_reading import read
 
 LONG = b"longer than what a view holds itself: "

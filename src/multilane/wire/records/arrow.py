@@ -54,7 +54,7 @@ def record_batch(block: Block, *, copy: bool) -> pa.RecordBatch:
     if copy:
         keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
         offsets, timestamps = offsets.copy(), timestamps.copy()
-    topics = pa.DictionaryArray.from_arrays(_over(pa.int8(), np.zeros(rows, np.int8)), pa.array([block.topic]))
+    topics = pa.DictionaryArray.from_arrays(_over(pa.int8(), np.zeros(rows, np.int8)), _strings([block.topic]))
     columns = {
         "key": keys,
         "value": values,
@@ -109,6 +109,11 @@ def compact(block: Block) -> Block:
         header_buffers=header_buffers,
     )
     return replace(block, columns=columns, start=0, stop=len(block), made=None)
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch with the rows of several."""
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def views_of(array: pa.Array) -> tuple[Views, Bytes | None, tuple[Bytes, ...]]:
@@ -207,7 +212,15 @@ def _int8(column: tuple[int, ...]) -> pa.Array:
 def _named(topics: tuple[str, ...]) -> pa.Array:
     names = list(dict.fromkeys(topics))
     indices = np.array([names.index(topic) for topic in topics], np.int8)
-    return pa.DictionaryArray.from_arrays(_over(pa.int8(), indices), pa.array(names))
+    return pa.DictionaryArray.from_arrays(_over(pa.int8(), indices), _strings(names))
+
+
+def _strings(texts: Sequence[str]) -> pa.Array:
+    """Made by hand: the first pa.array() of a process imports pandas where it is installed, which stops the loop for a
+    second or more."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
 @lru_cache(1_024)

@@ -9,11 +9,11 @@ Never: counts or settles offsets. Keys are compared byte by byte: keys with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise, repeat
 from struct import Struct
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from multilane.wire.records.layout import KeepWord
 from multilane.wire.records.loading import kernels
 from multilane.wire.records.record import Headers, Record
 from multilane.wire.records.window_layout import WindowLayout, window_layout
+from multilane.wire.records.window_rows import WindowRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,7 +130,7 @@ class KeyedRows:
         self.takeable = self._kept.state.item(KeepWord.TAKEABLE)
 
 
-class TakenRows(Sequence[Record]):
+class TakenRows(WindowRows):
     """A window of rows that were taken together. Its records are created on access, its Arrow batch without creating
     any; both outlive the release. Rows `skipped` for a newer row of their key are not included."""
 
@@ -147,19 +148,16 @@ class TakenRows(Sequence[Record]):
     def __len__(self) -> int:
         return self.layout.rows
 
-    @overload
-    def __getitem__(self, at: int) -> Record: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Record]: ...
-    def __getitem__(self, at: int | slice) -> Record | list[Record]:
-        return self.records[at]
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self.records)
-
     @property
     def offsets(self) -> list[int]:
         return memoryview(self.columns)[: self.layout.timestamps].cast("q").tolist()
+
+    def packed_offsets(self) -> Packed:
+        return Packed(self.columns, len(self))  # the offsets come first
+
+    def reach(self) -> tuple[int, int]:
+        offsets = self.offsets
+        return min(offsets), max(offsets)
 
     @property
     def records(self) -> list[Record]:
@@ -236,10 +234,3 @@ def _contents(columns: bytes, start: int, ends: list[int], bitmap: bytes | None)
 def _equal_sizes(size: int, count: int) -> Struct:
     """Keys often have equal sizes: then all are cut at once, in a fifth of the time."""
     return Struct(f"{size}s" * count)
-
-
-def offsets_of(records: Sequence[Record]) -> Packed | list[int]:
-    """The offsets of records, without creating records of taken rows."""
-    if isinstance(records, TakenRows):
-        return Packed(records.columns, len(records))  # the offsets come first
-    return [record.offset for record in records]
