@@ -126,10 +126,10 @@ class Intake:
         return self._bytes
 
     def accept(self, block: Block) -> None:
-        size = block.own_bytes
-        self._blocks.append(Waiting(block, size / max(1, len(block))))
+        row_bytes = block.own_bytes / max(1, len(block)) if block.made is None else block.made.row_bytes
+        self._blocks.append(Waiting(block, row_bytes))
         self.waiting_rows += len(block)
-        self.waiting_bytes += size
+        self.waiting_bytes += row_bytes * len(block)
         if len(self._blocks) == 1:
             self._measure()
 

@@ -58,12 +58,13 @@ class Cut:
 
 
 class MadeOnce:
-    __slots__ = ("_batch", "_block", "_chunks", "_compacted", "_cuts", "_rows")
+    __slots__ = ("_batch", "_block", "_chunks", "_compacted", "_cuts", "_rows", "row_bytes")
 
     def __init__(self, block: Block) -> None:
         """Give it to slices of this block only."""
         self._block = block
-        self._rows: Final = max(1, min(_CHUNK_ROWS, CHUNK_BYTES * max(1, len(block)) // max(1, block.own_bytes)))
+        self.row_bytes: Final = block.own_bytes / max(1, len(block))  # on average
+        self._rows: Final = max(1, min(_CHUNK_ROWS, int(CHUNK_BYTES / max(1.0, self.row_bytes))))
         self._chunks: dict[int, list[Record]] = {}  # the newest last
         self._cuts: dict[tuple[int, int], Cut] = {}
         self._batch: pa.RecordBatch | None = None
