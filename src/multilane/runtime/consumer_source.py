@@ -7,6 +7,7 @@ Owns the choice of properties that the lanes need. Never connects.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from multilane.config.app.clients import consumer_properties
@@ -15,8 +16,11 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
 from multilane.lanes.assignment import ReadTopics
 
+_BUFFER: Final = "fetch.buffer.bytes"
+_BUFFER_BYTES: Final = 64 * 1024 * 1024  # lanes need less buffer than a reader of columns
+_LEAST_BUFFER: Final = 4 * 1024 * 1024
 _FETCHING: Final = {
-    "fetch.buffer.bytes": 64 * 1024 * 1024,  # lanes need less buffer than a reader of columns
+    _BUFFER: _BUFFER_BYTES,
     "fetch.pace.ms": 5,  # and calls that take milliseconds do not need a fetch for each record
 }
 # `offsetInitial` is for groups without a commit. One with a position must not skip what it has not handled.
@@ -63,3 +67,11 @@ class ConsumerSource:
             if group.group_protocol == "auto":  # setting only one of the two would decide the protocol
                 properties.setdefault(_STRATEGY, ",".join(group.partition_assignment_strategy))
         return properties
+
+
+def with_share_of_buffer(properties: Mapping[str, object], members: int) -> Mapping[str, object]:
+    """So many members of groups in this process share the default memory for what is fetched ahead: with all of it
+    each, 31 of them that read the same log had fetched 2 GB before they had handled 2 % of it."""
+    if properties.get(_BUFFER) != _BUFFER_BYTES:
+        return properties
+    return {**properties, _BUFFER: max(_LEAST_BUFFER, _BUFFER_BYTES // members)}

@@ -22,6 +22,7 @@ from multilane.lanes.worker import WorkerDied
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
 from multilane.rate_limit import RateLimit
+from multilane.runtime.consumer_source import with_share_of_buffer
 from multilane.runtime.group_lanes import GroupLanes
 
 log = logger(__name__)
@@ -64,10 +65,12 @@ async def _open(lanes: GroupLanes, clock: Clock) -> None:
 
 
 async def member_of(
-    lanes: GroupLanes, clock: Clock, observer: Observer, stopping: asyncio.Event
+    lanes: GroupLanes, clock: Clock, observer: Observer, stopping: asyncio.Event, members: int = 1
 ) -> AsyncConsumer | None:
-    """Return a consumer that is ready to join the group; None if `stopping` is set before."""
-    consumer = AsyncConsumer(lanes.source.member_properties, clock=clock, observer=observer)
+    """Return a consumer that is ready to join the group; None if `stopping` is set before. `members`: of all groups
+    that fetch in this process."""
+    properties = with_share_of_buffer(lanes.source.member_properties, members)
+    consumer = AsyncConsumer(properties, clock=clock, observer=observer)
     if not lanes.source.keeps_order:
         return consumer
     try:

@@ -38,7 +38,7 @@ class ProcessEngine:
         self._progress = progress
         self._loop = asyncio.get_running_loop()
         members = list(lanes)
-        self.groups = {member.config.name: ProcessGroup(member, clock, observer) for member in members}
+        self.groups = {member.config.name: ProcessGroup(member, clock, observer, len(members)) for member in members}
         self.consumers = {name: factory for member in members for name, factory in member.consumers.items()}
         self.errors = errors
         self._stopped = asyncio.Event()

@@ -26,11 +26,13 @@ log = logger(__name__)
 class ProcessGroup:
     """Make it inside the running loop. It runs until `stop`."""
 
-    def __init__(self, lanes: GroupLanes, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
+    def __init__(self, lanes: GroupLanes, clock: Clock, observer: Observer = NO_OBSERVER, members: int = 1) -> None:
+        """`members`: of all groups of the app in this process."""
         self.config = lanes.config
         self._lanes = lanes
         self._clock = clock
         self._observer = observer
+        self._members = members
         self._consumer: AsyncConsumer | None = None
         self._pump: Pump | None = None
         self._stopping = asyncio.Event()
@@ -51,7 +53,7 @@ class ProcessGroup:
         try:
             if not await opened(lanes, self._clock, self._stopping):
                 return
-            consumer = await member_of(lanes, self._clock, self._observer, self._stopping)
+            consumer = await member_of(lanes, self._clock, self._observer, self._stopping, self._members)
             if consumer is None:
                 return
             self._consumer = consumer
