@@ -126,6 +126,8 @@ class Intake:
         return self._bytes
 
     def accept(self, block: Block) -> None:
+        if block.made is None and self.room < self._most and len(block) > self.room:
+            block = block.made_once()  # more records at a time than its pieces have, and for all groups that read them
         row_bytes = block.own_bytes / max(1, len(block)) if block.made is None else block.made.row_bytes
         self._blocks.append(Waiting(block, row_bytes))
         self.waiting_rows += len(block)

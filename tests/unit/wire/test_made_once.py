@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from batch_builder import Batch, Rec
@@ -82,3 +85,19 @@ def test_readers_share_one_compacted_copy_unless_little_is_left(block):
         assert list(copy.records()) == list(block.slice(first, end).records())
         assert copy.next_offset == block.slice(first, end).next_offset
     assert one.listed(10, 11)[0] is other.listed(0, 1)[0]
+
+
+def test_groups_that_read_the_same_block_share_what_is_made_of_it(block):
+    """Each group has a block of its own with the same columns."""
+    one, other = block.with_watermarks(1, 1, 0).made_once(), block.with_watermarks(2, 2, 0).made_once()
+    assert one.made is other.made
+    assert (one.high_watermark, other.high_watermark) == (1, 2)
+    assert block.slice(1).made_once().made is not one.made
+
+
+def test_what_was_made_goes_with_the_last_reader(block):
+    shared = block.made_once()
+    made = weakref.ref(shared.made)
+    del shared
+    gc.collect()
+    assert made() is None

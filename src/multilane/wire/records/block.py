@@ -252,9 +252,9 @@ class Block:
 
     def made_once(self) -> Block:
         """The same rows for several readers: their records, and what else is made of them, are made once."""
-        from multilane.wire.records.made_once import MadeOnce
+        from multilane.wire.records.made_once import made_of
 
-        return replace(self, made=MadeOnce(replace(self, made=None)))
+        return replace(self, made=made_of(replace(self, made=None)))
 
 
 def _records_of(block: Block) -> Iterator[Record]:

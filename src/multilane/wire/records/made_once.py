@@ -2,14 +2,17 @@
 
 Thread: one owner.
 
-Each reader has slices of the block, in pieces and at a pace of its own. Records are kept by chunk, and only those of
-the newest chunks: a reader that is far behind makes its own, so memory stays bounded. Everything goes with the last
-slice of the block. Owns what it has made; never changes the block.
+Readers are the triggers that share a consumer, and consumers of several groups whose fetches are shared. Each has slices
+of the block, in pieces and at a pace of its own. Records are kept by chunk, and only those of the newest chunks: a
+reader that is far behind makes its own, so memory stays bounded. Everything goes with the last slice of the block. Owns
+what it has made; never changes the block.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 1024 * 1024  # large records come in smaller chunks
 _CHUNK_ROWS: Final = 256
-_KEPT: Final = 8  # chunks, and pieces
+_KEPT: Final = 4  # chunks, and pieces
 _SMALL_REST: Final = 4  # a rest of fewer than a fourth of the rows is copied alone
 
 
@@ -58,7 +61,7 @@ class Cut:
 
 
 class MadeOnce:
-    __slots__ = ("_batch", "_block", "_chunks", "_compacted", "_cuts", "_rows", "row_bytes")
+    __slots__ = ("__weakref__", "_batch", "_block", "_chunks", "_compacted", "_cuts", "_rows", "row_bytes")
 
     def __init__(self, block: Block) -> None:
         """Give it to slices of this block only."""
@@ -115,3 +118,16 @@ class MadeOnce:
         if self._compacted is None:
             self._compacted = self._block.compact().made_once()
         return self._compacted.slice(start - self._block.start, stop - self._block.start)
+
+
+_ALIVE: Final[WeakValueDictionary[tuple[int, int, int, int], MadeOnce]] = WeakValueDictionary()
+
+
+def made_of(block: Block) -> MadeOnce:
+    """The one of all readers on this thread that have this block: consumers of several groups get blocks of the same
+    columns where they read the same place."""
+    key = (threading.get_ident(), id(block.columns), block.start, block.stop)
+    made = _ALIVE.get(key)
+    if made is None:
+        _ALIVE[key] = made = MadeOnce(block)
+    return made
