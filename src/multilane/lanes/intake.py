@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.commit.ledger import Ledger
+from multilane.lanes.shared_blocks import made_once
 from multilane.logs import logger
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
@@ -127,7 +128,7 @@ class Intake:
 
     def accept(self, block: Block) -> None:
         if block.made is None and self.room < self._most and len(block) > self.room:
-            block = block.made_once()  # more records at a time than its pieces have, and for all groups that read them
+            block = made_once(block)  # more records at a time than its pieces have, and for all groups that read them
         row_bytes = block.own_bytes / max(1, len(block)) if block.made is None else block.made.row_bytes
         self._blocks.append(Waiting(block, row_bytes))
         self.waiting_rows += len(block)

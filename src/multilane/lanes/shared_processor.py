@@ -20,6 +20,7 @@ from multilane.commit.joint import is_over, joint, missed
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.trigger_positions import Position
 from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.lanes.shared_blocks import made_once
 from multilane.logs import logger
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
@@ -118,7 +119,7 @@ class SharedProcessor:
         self._end = block.next_offset
         attached = [trigger for trigger in self.triggers.values() if not trigger.is_detached]
         if len(attached) > 1:
-            block = block.made_once()
+            block = made_once(block)
         for trigger in attached:
             self.give(trigger, block)
 

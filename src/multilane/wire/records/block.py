@@ -252,9 +252,13 @@ class Block:
 
     def made_once(self) -> Block:
         """The same rows for several readers: their records, and what else is made of them, are made once."""
-        from multilane.wire.records.made_once import made_of
+        from multilane.wire.records.made_once import MadeOnce
 
-        return replace(self, made=made_of(replace(self, made=None)))
+        return self.shared_by(MadeOnce(replace(self, made=None)))
+
+    def shared_by(self, made: MadeOnce) -> Block:
+        """`made` is of a block with the same rows of the same columns."""
+        return replace(self, made=made)
 
 
 def _records_of(block: Block) -> Iterator[Record]:

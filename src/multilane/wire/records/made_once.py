@@ -2,7 +2,7 @@
 
 Thread: one owner.
 
-Readers are the triggers that share a consumer, and consumers of several groups whose fetches are shared. Each has slices
+Readers are triggers that share a consumer, and consumers of several groups whose fetches are shared. Each has slices
 of the block, in pieces and at a pace of its own. Records are kept by chunk, and only those of the newest chunks: a
 reader that is far behind makes its own, so memory stays bounded. Everything goes with the last slice of the block. Owns
 what it has made; never changes the block.
@@ -10,9 +10,7 @@ what it has made; never changes the block.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
-from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -118,16 +116,3 @@ class MadeOnce:
         if self._compacted is None:
             self._compacted = self._block.compact().made_once()
         return self._compacted.slice(start - self._block.start, stop - self._block.start)
-
-
-_ALIVE: Final[WeakValueDictionary[tuple[int, int, int, int], MadeOnce]] = WeakValueDictionary()
-
-
-def made_of(block: Block) -> MadeOnce:
-    """The one of all readers on this thread that have this block: consumers of several groups get blocks of the same
-    columns where they read the same place."""
-    key = (threading.get_ident(), id(block.columns), block.start, block.stop)
-    made = _ALIVE.get(key)
-    if made is None:
-        _ALIVE[key] = made = MadeOnce(block)
-    return made

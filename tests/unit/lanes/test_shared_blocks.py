@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 from batch_builder import Batch, Rec
+from multilane.lanes.shared_blocks import made_once
 from span_reading import read
 
 ROWS = 3_000
@@ -89,14 +90,14 @@ def test_readers_share_one_compacted_copy_unless_little_is_left(block):
 
 def test_groups_that_read_the_same_block_share_what_is_made_of_it(block):
     """Each group has a block of its own with the same columns."""
-    one, other = block.with_watermarks(1, 1, 0).made_once(), block.with_watermarks(2, 2, 0).made_once()
+    one, other = (made_once(block.with_watermarks(n, n, 0)) for n in (1, 2))
     assert one.made is other.made
     assert (one.high_watermark, other.high_watermark) == (1, 2)
-    assert block.slice(1).made_once().made is not one.made
+    assert made_once(block.slice(1)).made is not one.made
 
 
 def test_what_was_made_goes_with_the_last_reader(block):
-    shared = block.made_once()
+    shared = made_once(block)
     made = weakref.ref(shared.made)
     del shared
     gc.collect()
