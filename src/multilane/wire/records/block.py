@@ -185,7 +185,7 @@ class Block:
         # Not `replace`, which takes three times as long: lanes slice a block for every few records.
         position = (start, stop, next_offset, leader_epoch, error)
         watermarks = (self.high_watermark, self.last_stable_offset, self.log_start_offset)
-        return Block(self.topic, self.partition, self.columns, *position, *watermarks, self.made)
+        return type(self)(self.topic, self.partition, self.columns, *position, *watermarks, self.made)
 
     def with_watermarks(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> Block:
         return replace(
