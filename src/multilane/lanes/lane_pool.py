@@ -34,6 +34,7 @@ from multilane.wire.records.record import Record
 log = logger(__name__)
 
 _TURN: Final = 64  # records that a lane handles before other tasks get the loop
+_TURN_OF_ROWS: Final = 512  # in windows
 _RUN: Final = 256  # the same for records that it takes together
 _GRACE: Final = 1.0  # seconds for cancelled functions to end
 _SHORTEST_SWEEP: Final = 0.01
@@ -295,7 +296,7 @@ class LanePool:
         chains.release(record, self._clock.monotonic())
 
     async def _by_windows(self, lane: Lane) -> None:
-        chains, supply, left = self._chains, self.supply, _TURN
+        chains, supply, left = self._chains, self.supply, _TURN_OF_ROWS
         while not self._must_check or await self._stays(lane):
             if not supply.has_window():
                 await supply.work_comes()
@@ -318,7 +319,7 @@ class LanePool:
             if self._is_changed(lane):
                 return
             if left <= 0:
-                left = _TURN
+                left = _TURN_OF_ROWS
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
 
     def _is_changed(self, lane: Lane) -> bool:

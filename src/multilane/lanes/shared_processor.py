@@ -171,20 +171,25 @@ class SharedProcessor:
         """Only while others keep up: when nobody does, nobody waits for the slow one."""
         now = self._clock.monotonic()
         attached = [trigger for trigger in self.triggers.values() if not trigger.is_detached]
-        slow = [(trigger, why) for trigger in attached if (why := self._too_far_behind(trigger, now))]
+        if not attached:
+            return
+        intakes = [trigger.processor.queue.intakes[self.partition] for trigger in attached]
+        rows, size = (min(intake.waiting_rows for intake in intakes), min(intake.waiting_bytes for intake in intakes))
+        slow = [(trigger, why) for trigger in attached if (why := self._too_far_behind(trigger, now, rows, size))]
         if len(slow) < len(attached):
             for trigger, why in slow:
                 self._detach(trigger, why)
 
-    def _too_far_behind(self, trigger: Trigger, now: float) -> str:
+    def _too_far_behind(self, trigger: Trigger, now: float, rows: int, size: float) -> str:
+        """`rows` and `size` wait for the quickest trigger: a block may have more than the limits, for all of them."""
         if trigger.processor.wants_blocks(self.partition):
             trigger.full_since = None
         elif trigger.full_since is None:
             trigger.full_since = now
         limits, intake = trigger.limits, trigger.processor.queue.intakes[self.partition]
-        if intake.waiting_rows > limits.records:
+        if intake.waiting_rows - rows > limits.records:
             return f"more than {limits.records} records wait for it"
-        if intake.waiting_bytes > limits.bytes:
+        if intake.waiting_bytes - size > limits.bytes:
             return f"more than {limits.bytes} bytes wait for it"
         if trigger.full_since is not None and now - trigger.full_since > limits.seconds:
             return f"it has not kept up for {limits.seconds:g} s"

@@ -224,6 +224,7 @@ async def test_limits_below_what_lanes_hold_count_too():
         shared.limit("slow", DetachLimits(20, 3600.0, 1 << 40))
         shared.gates["slow"].clear()
         await shared.give(0, 100)
+        shared.processor.feed()
         slow = shared.processor.triggers["slow"]
         assert shared.reads["slow"].detached == [slow]
         assert not shared.processor.catches_up(slow, 100), "it would be detached again at once"
@@ -241,3 +242,22 @@ async def test_triggers_get_the_very_same_records():
         ours, theirs = (world.pool.in_flight for world in shared.worlds.values())
         assert sorted(record.offset for record in ours) == [0, 1]
         assert all(one is other for one, other in zip(sorted(ours), sorted(theirs), strict=True))
+
+
+async def test_a_block_with_more_than_the_limits_detaches_nobody_who_keeps_up_with_the_others():
+    """One was detached whenever another had taken in some more of the block than it had: then each read alone."""
+    async with Shared(a=0, b=0) as shared:
+        for name, gate in shared.gates.items():
+            shared.limit(name, DetachLimits(300, 3600.0, 1 << 40))
+            gate.clear()
+        await shared.give(0, 500)
+        shared.gates["a"].set()
+        while shared.worlds["a"].intake.waiting_rows > 250:
+            await turns(1)
+        shared.gates["a"].clear()
+        shared.processor.feed()
+        assert [shared.reads[name].detached for name in "ab"] == [[], []]
+        shared.gates["a"].set()
+        await turns(2_000)
+        shared.processor.feed()
+        assert [trigger.name for trigger in shared.reads["b"].detached] == ["b"]
