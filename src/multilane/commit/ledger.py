@@ -127,6 +127,11 @@ class Ledger:
         return self.position if lowest is None else lowest
 
     @property
+    def mark(self) -> tuple[int, int, int]:
+        """It differs whenever something was handed out, settled or passed."""
+        return self.position, self.handed_out, len(self._open)
+
+    @property
     def unsettled(self) -> tuple[int, ...]:
         return tuple(self._open.column().tolist())
 

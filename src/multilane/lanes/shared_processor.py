@@ -83,6 +83,7 @@ class SharedProcessor:
         self._end = min((end for end in ahead if end >= start.offset), default=start.offset)
         self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
         self._on_hungry: Callable[[], object] = lambda: None
+        self._last: tuple[object, CommitPoint] | None = None  # an idle partition is asked for it every second
 
     def __str__(self) -> str:
         return str(self.partition)
@@ -226,10 +227,16 @@ class SharedProcessor:
         owner = self._owners.get(partition)
         if owner is not None:
             return owner.processor.commit_point(partition)
+        settled = {
+            name: trigger.processor.queue.intakes[partition].ledger.mark for name, trigger in self.triggers.items()
+        }
+        if self._last is not None and self._last[0] == settled and not self._absent:
+            return self._last[1]
         points = {name: trigger.processor.commit_point(partition) for name, trigger in self.triggers.items()}
         point = joint(points, self._absent, self._start, self._clock.wall(), self._absent_after)
         self._start = CommitPoint(point.offset, point.leader_epoch, (), point.end_epoch)
         self._report_given_up()
+        self._last = settled, point
         return point
 
     def _report_given_up(self) -> None:

@@ -261,3 +261,17 @@ async def test_a_block_with_more_than_the_limits_detaches_nobody_who_keeps_up_wi
         await turns(2_000)
         shared.processor.feed()
         assert [trigger.name for trigger in shared.reads["b"].detached] == ["b"]
+
+
+async def test_the_commit_of_an_idle_partition_is_worked_out_once():
+    """It is asked for every second, for each partition."""
+    async with Shared(a=0, b=0) as shared:
+        await shared.give(0, 4)
+        point = shared.processor.commit_point(PARTITION)
+        assert shared.processor.commit_point(PARTITION) is point
+        shared.gates["b"].clear()
+        await shared.give(4, 2)
+        assert shared.processor.commit_point(PARTITION).positions == {"a": Position(6), "b": Position(4)}
+        shared.gates["b"].set()
+        await turns(40)
+        assert shared.processor.commit_point(PARTITION).offset == 6
