@@ -22,6 +22,7 @@ from multilane.clock import Clock
 from multilane.commit import completion_map
 from multilane.errors import MultilaneError, OperationTimeout, WakeupError
 from multilane.lanes.assignment import Assignment, Start, T
+from multilane.lanes.commit_metadata import CommitMetadata
 from multilane.lanes.first_start import warn_of_skipped
 from multilane.lanes.partition_events import NO_EVENTS, PartitionHandler
 from multilane.lanes.uninterrupted import uninterrupted
@@ -60,6 +61,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         self._clock = clock
         self._catch_up = catch_up
         self._sift = sift or _keep_all
+        self._metadata = CommitMetadata(consumer)
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # start of partitions without a commit
         self._commit_at = clock.monotonic() + timing.commit_interval
@@ -128,7 +130,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         if epoch == NO_EPOCH and known is not None and known.offset == point.offset:
             epoch = known.leader_epoch  # the offset has not moved since
         log_mark = completion_map.LogMark(point.end_epoch, self._assignment.topic_id(partition))
-        metadata = completion_map.encode(point.offset, point.runs, log_mark, point.positions)
+        metadata = self._metadata.text(point, log_mark)
         return OffsetAndMetadata(Offset(point.offset), LeaderEpoch(epoch), metadata, log_mark.topic_id)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
@@ -136,6 +138,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
             self._committed.update(offsets)
         else:
             log.warning("committing %d partitions failed, retrying: %s", len(offsets), error)
+            self._metadata.note_refused(error)
 
     async def _commit_now(self, partitions: Collection[TopicPartition]) -> None:
         commits = await self._commits(partitions)
@@ -153,6 +156,8 @@ class GroupMembership(RebalanceListener, Generic[T]):
     async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         consumer, assignment = self._consumer, self._assignment
         committed = await assignment.retrying(lambda: consumer.committed(partitions)) if partitions else {}
+        if partitions:
+            await self._metadata.learn()
         deadline = self._clock.monotonic() + _FIRST_POSITIONS
         starts: dict[TopicPartition, Start] = {}
         for partition in partitions:

@@ -18,6 +18,7 @@ from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.commit import completion_map
 from multilane.commit.ledger import CommitPoint
+from multilane.commit.sections import LARGEST, MOST_BYTES
 from multilane.config.app import sharing
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.model import AppConfig
@@ -62,7 +63,7 @@ class SharedLanes:
         for factory in factories:
             factory.trigger = factory.config.name
         configs = [factory.config for factory in factories]
-        _check_names(list(self._factories))
+        self._most_metadata = MOST_BYTES
         self.config = SharedSettings(
             " + ".join(self._factories),
             configs[0].group_id,
@@ -90,6 +91,18 @@ class SharedLanes:
     def bind_to(self, consumer: AsyncConsumer, observer: Observer) -> PartitionHandler:
         self._consumer, self._observer = consumer, observer
         return _EventsOfAll([(f.source.topics.names, f.bind_to(consumer, observer)) for f in self._factories.values()])
+
+    def check_room(self, most: int) -> None:
+        """The coordinator takes so many bytes as metadata of a commit. Raises ConfigError if positions need more."""
+        self._most_metadata = most
+        names = list(self._factories)
+        if not completion_map.fits(names, most):
+            raise ConfigError(
+                f"{len(names)} triggers share a consumer of group {self.config.group_id}, but a commit has room for "
+                f"the positions of {completion_map.fitting(names, most)}: its metadata may have {min(most, LARGEST)} "
+                "bytes (offset.metadata.max.bytes of the brokers). Raise that limit, set sharing: off for the others, "
+                "or give some of them another group"
+            )
 
     async def open(self) -> None:
         """After an error it may be called again."""
@@ -159,7 +172,7 @@ class SharedLanes:
 
     def _check_room(self, here: Sequence[str], start: Start) -> None:
         absent = sorted(start.positions.keys() - set(here))
-        if absent and not completion_map.fits([*here, *absent]):
+        if absent and not completion_map.fits([*here, *absent], self._most_metadata):
             raise ConfigError(
                 f"group {self.config.group_id}: the positions of {len(here)} triggers and of {len(absent)} that do not "
                 f"run any more do not fit into a commit. Forget some: multilane triggers forget "
@@ -231,15 +244,6 @@ def topics_of(factories: Sequence[LaneFactory]) -> ReadTopics:
         if paired:
             together.append((*(retry for retry in paired if retry is not None), topic))
     return ReadTopics((*retries, *topics), tuple(together), frozenset(retries))
-
-
-def _check_names(names: Sequence[str]) -> None:
-    if not completion_map.fits(names):
-        fitting = next(n for n in range(len(names) - 1, -1, -1) if completion_map.fits(names[:n]))
-        raise ConfigError(
-            f"{len(names)} triggers share a consumer, but the positions of {fitting} fit into a commit: set sharing: "
-            "off for the others, or give some of them another group"
-        )
 
 
 class _EventsOfAll:
