@@ -57,6 +57,30 @@ def test_everything_wanted_is_given_once_to_one_who_wants_it(assignor, group):
     assert not unsound(assigned, group)
 
 
+TOPIC_OF_TRIGGERS = ("orders", "clicks", "a.b", "users")
+
+
+@pytest.mark.parametrize("assignor", ALL, ids=named)
+@given(
+    apps=st.lists(st.sets(st.sampled_from(TOPIC_OF_TRIGGERS), min_size=1), min_size=1, max_size=5),
+    union=st.lists(st.sets(st.sampled_from(TOPIC_OF_TRIGGERS), min_size=1), max_size=3),
+    counts=st.lists(st.integers(1, 7), min_size=4, max_size=4),
+)
+@CASES
+def test_a_member_for_each_topic_starves_no_trigger(assignor, apps, union, counts):
+    """As `same-topic` makes them: each app has a member for each of its topics. Others read several topics at once."""
+    topics = {name: TopicShape(count) for name, count in zip(TOPIC_OF_TRIGGERS, counts, strict=True)}
+    members = [AssignorMember(f"app-{n}-{name}", (name,)) for n, names in enumerate(apps) for name in sorted(names)]
+    members += [AssignorMember(f"other-{n}", tuple(sorted(names))) for n, names in enumerate(union)]
+    group = Group(tuple(members), topics)
+    assigned, after = settled(assignor, group)
+    assert not unsound(assigned, group)
+    again, _ = settled(assignor, replace(after, members=after.members[1:])) if len(members) > 1 else ({}, after)
+    left = {topic for member in members[1:] for topic in member.topics}
+    owned = {p for partitions in again.values() for p in partitions}
+    assert owned == {p for p in everything(topics) if p.topic in left}
+
+
 @given(group=groups())
 @CASES
 def test_no_two_have_a_partition_at_once(group):

@@ -70,6 +70,12 @@ class ThreadTable:
         thread.stop()
         return thread.ended
 
+    def figures(self) -> tuple[int, int]:
+        """Running threads, and their open connections."""
+        with self._lock:
+            threads = [shared.thread for shared in self._threads.values()]
+        return len(threads), sum(thread.connection_count for thread in threads)
+
     def after_fork(self) -> None:
         self._lock = threading.Lock()
         self._threads = {}

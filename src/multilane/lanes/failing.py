@@ -150,7 +150,7 @@ class Failing:
         if self._gate is not None and (staying := self._gate.stays(record, error)) is not None:
             self._observer.count("lanes.records.held", topic=record.topic)
             return staying
-        self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
+        self._report.counted(record, error)
         is_hopeless = isinstance(error, UndecodablePayload | SuspectedPoison)
         in_place = self._in_place
         if in_place is not None and not is_hopeless and (again := in_place.retry(record)) is not None:

@@ -26,6 +26,7 @@ log = logger(__name__)
 
 LOG_EVERY: Final = 10.0  # seconds
 
+RECEIVED: Final = "lanes.records.received"
 SETTLED: Final = "lanes.records.settled"
 RETRIED: Final = "lanes.records.retried"
 REPEATED: Final = "lanes.records.repeated"  # retried in place, without a copy: they are not settled by it

@@ -220,6 +220,11 @@ class LaneFactory:
         """How many records its processors have settled."""
         return self._lifetimes.settled
 
+    @property
+    def received(self) -> int:
+        """How many records came to its processors."""
+        return self._lifetimes.received
+
     def _rules(self, watch: Watch) -> WorkRules:
         config = self.config
         return WorkRules(

@@ -51,7 +51,7 @@ class ProcessorLifetimes:
         self._audit = audit
         self._is_open = False
         self._live: WeakSet[PartitionProcessor] = WeakSet()
-        self._settled_before = 0  # by processors that have ended
+        self._settled_before = self._received_before = 0  # by processors that have ended
 
     def open(self) -> None:
         """It may be called again."""
@@ -73,6 +73,11 @@ class ProcessorLifetimes:
     def settled(self) -> int:
         """How many records all of them have settled."""
         return self._settled_before + sum(processor.settled for processor in self._live)
+
+    @property
+    def received(self) -> int:
+        """How many records came to all of them; some again, after a rebalance."""
+        return self._received_before + sum(processor.received for processor in self._live)
 
     async def begin(
         self,
@@ -106,6 +111,7 @@ class ProcessorLifetimes:
         if processor in self._live:
             self._live.discard(processor)
             self._settled_before += processor.settled
+            self._received_before += processor.received
         lifetime.threads.close()
         self.crash_watch.end(lifetime.watch, lifetime.intakes)
         if self._gate is not None:

@@ -18,6 +18,7 @@ from multilane.error_consumer.wiring import ErrorConsumers
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.logs import logger
 from multilane.metrics.observer import Gauge, Observer
+from multilane.runtime.gauges import client_gauges
 from multilane.runtime.group_lanes import GroupLanes
 
 log = logger(__name__)
@@ -65,7 +66,7 @@ class ProcessEngine:
 
     def gauges(self) -> list[Gauge]:
         """On the loop's thread."""
-        return [gauge for group in self.groups.values() for gauge in group.gauges()]
+        return [*client_gauges(), *(gauge for group in self.groups.values() for gauge in group.gauges())]
 
     def on_resume(self) -> None:
         """The process was stopped and resumes (SIGCONT). Called by a signal handler on the loop's thread."""

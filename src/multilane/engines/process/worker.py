@@ -8,17 +8,28 @@ A composition root: lanes, a consumer, and the pump between them. Owns all three
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
+from multilane.engines.process.beside import beside
 from multilane.engines.process.pump import Pump
 from multilane.lanes.group_membership import Timing
+from multilane.lanes.shared_processor import SharedProcessor
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Gauge, Observer
-from multilane.runtime.gauges import group_gauges, lane_gauges, local_lags
+from multilane.runtime.gauges import (
+    age_gauges,
+    detached_gauges,
+    group_gauges,
+    lane_gauges,
+    local_lags,
+    unit_gauges,
+)
 from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.shared_lanes import SharedLanes
 from multilane.runtime.starting import member_of, opened
+from multilane.types import TopicPartition
 
 log = logger(__name__)
 
@@ -38,11 +49,16 @@ class ProcessGroup:
     def gauges(self) -> list[Gauge]:
         gauges: list[Gauge] = []
         ends = {} if self._pump is None else {p: each.end(p) for each in self._pump.processors for p in each.partitions}
+        lags: dict[str, Mapping[TopicPartition, int | None]] = {}
         for name, factory in self._lanes.consumers.items():
             gauges += lane_gauges(name, factory.processors)
+            gauges += age_gauges(name, factory.processors, self._clock.wall())
             if self._consumer is not None:
-                lags = local_lags(self._consumer, factory.processors, ends)
-                gauges += group_gauges(name, self._consumer, lags)
+                lags[name] = local_lags(self._consumer, factory.processors, ends)
+                gauges += group_gauges(name, self._consumer, lags[name])
+        if self._pump is not None and lags:
+            gauges += unit_gauges(self.config.group_id, lags, self._lanes.source.topics.whole)
+            gauges += detached_gauges(p for p in self._pump.processors if isinstance(p, SharedProcessor))
         return gauges
 
     async def run(self) -> None:
@@ -63,7 +79,8 @@ class ProcessGroup:
             if self._stopping.is_set():
                 self._pump.stop()
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(topics.names))
-            await self._pump.run()
+            async with beside(lanes, consumer, self._clock):
+                await self._pump.run()
         finally:
             self._consumer = None
             await lanes.close()

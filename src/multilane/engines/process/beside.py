@@ -1,0 +1,48 @@
+"""What runs beside the pump of a group member: tasks that look at its group now and then.
+
+Thread: loop.
+
+Owns the tasks, from entering to leaving the block. None of them ends the group: what fails there is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from multilane.client.async_consumer import AsyncConsumer
+from multilane.clock import Clock
+from multilane.logs import logger
+from multilane.runtime.gauges import is_member
+from multilane.runtime.group_lanes import GroupLanes
+from multilane.runtime.starvation_watch import StarvationWatch, look_with
+from multilane.types import TopicPartition
+
+log = logger(__name__)
+
+
+@asynccontextmanager
+async def beside(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) -> AsyncIterator[None]:
+    def held() -> Collection[TopicPartition] | None:
+        return consumer.assignment if is_member(consumer) else None
+
+    factories = lanes.consumers
+    look = look_with(next(iter(factories.values())).source.admin_properties, lanes.config.group_id)
+    topics = {name: factory.source.topics.names for name, factory in factories.items()}
+    jobs = [StarvationWatch(lanes.config.group_id, topics, look, clock).run(held)]
+    tasks = [asyncio.create_task(_logged(job), name=f"multilane beside {lanes.config.name}") for job in jobs]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _logged(job: Coroutine[Any, Any, None]) -> None:
+    try:
+        await job
+    except Exception:
+        log.exception("a task beside a group member failed; the group goes on without it")
