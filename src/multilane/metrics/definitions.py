@@ -49,9 +49,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("lanes.records.in_flight", "records", "consumer", "Records that lanes took and have not settled."),
     _gauge("lanes.records.waiting", "records", "consumer", "Records that were polled and wait for a lane."),
     _gauge("lanes.records.oldest.age", "seconds", "consumer", "Age of the oldest record that lanes handle or retry."),
-    _counter(
-        "lanes.records.received", "records", "consumer", "Records that came to the lanes, some again later."
-    ),
+    _counter("lanes.records.received", "records", "consumer", "Records that came to the lanes, some again later."),
     _counter("lanes.records.settled", "records", "consumer", "Records that were settled: handled, copied or skipped."),
     _counter("lanes.records.failed", "records", "consumer topic error", "Records whose call failed."),
     _counter("lanes.records.retried", "records", "consumer", "Failed records that are retried."),
