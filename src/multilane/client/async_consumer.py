@@ -6,7 +6,7 @@ Thread: the event loop's, one task at a time; `wakeup` from any.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -126,7 +126,8 @@ class AsyncConsumer(ConsumerBase):
         if this client may not ask. Asks once."""
         if self._metadata_limit is None:
             try:
-                self._metadata_limit = await self._ask_metadata_limit(self._group_id or "", timeout)
+                value = (await self.coordinator_settings((METADATA_LIMIT,), timeout)).get(METADATA_LIMIT, "")
+                self._metadata_limit = int(value) if value.isdecimal() else -1
             except BrokerError as error:
                 if error.retriable:
                     raise
@@ -135,13 +136,13 @@ class AsyncConsumer(ConsumerBase):
             raise self._metadata_limit
         return self._metadata_limit if self._metadata_limit >= 0 else None
 
-    async def _ask_metadata_limit(self, group: str, timeout: float | None) -> int:
+    async def coordinator_settings(self, names: Sequence[str], timeout: float | None = None) -> dict[str, str]:
+        """These settings of the broker that coordinates the group. Raises if this client may not read them."""
+        group = self._group_id or ""
         with self._state.used() as state:
             deadline = self._deadline(timeout)
             _, node = coordinator_in(await self._wait(state.call(coordinator_call(group, deadline)), timeout), group)
-            response = await self._wait(state.call(settings_call(node, (METADATA_LIMIT,), deadline)), timeout)
-        value = settings_in(response).get(METADATA_LIMIT, "")
-        return int(value) if value.isdecimal() else -1
+            return settings_in(await self._wait(state.call(settings_call(node, names, deadline)), timeout))
 
     # --- records -----------------------------------------------------------------------------------------------------
 

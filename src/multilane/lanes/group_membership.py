@@ -65,6 +65,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # start of partitions without a commit
         self._commit_at = clock.monotonic() + timing.commit_interval
+        self.on_committed: Callable[[Commits], object] = lambda commits: None
         self.events: PartitionHandler = NO_EVENTS  # calls the application's partition functions
 
     def join(self) -> None:
@@ -136,6 +137,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
         if error is None:
             self._committed.update(offsets)
+            self.on_committed(offsets)
         else:
             log.warning("committing %d partitions failed, retrying: %s", len(offsets), error)
             self._metadata.note_refused(error)
@@ -146,6 +148,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
             return
         try:
             await uninterrupted(lambda: self._consumer.commit(commits))
+            self.on_committed(commits)
         except MultilaneError as error:
             log.warning(
                 "cannot commit the settled records of %d partitions; they will be redelivered: %s", len(commits), error

@@ -13,8 +13,8 @@ from broker.app.conftest import Shop, running
 from broker.app.test_sharing import Triggers
 from lane_world import until
 from multilane.cli import main
+from multilane.commit.trigger_positions import Position
 from multilane.metrics.observer import Counts
-from multilane.types import TopicPartition
 
 pytestmark = [pytest.mark.broker]
 RECORDS = 200
@@ -27,6 +27,12 @@ def gauges(triggers: Triggers) -> dict[tuple[str, str], float]:
         key = gauge.name, gauge.labels.get("consumer") or gauge.labels.get("group", "")
         found[key] = found.get(key, 0) + gauge.value
     return found
+
+
+def named(triggers: Triggers, name: str) -> Position:
+    """Of a topic with one partition."""
+    found = [text.positions[name] for _, text in triggers.commits().values() if name in text.positions]
+    return found[0] if found else Position(-1)
 
 
 async def top(*arguments: str) -> str:
@@ -77,10 +83,9 @@ async def test_each_trigger_has_its_own_lag_and_the_group_that_of_the_slowest(ha
 async def test_top_shows_the_lag_of_each_trigger_from_the_brokers_alone(shop, halved):
     async with running(halved.app) as task:
         await until(lambda: len(halved.got["quick"]) == RECORDS or task.done())
-        partition = TopicPartition(shop.main, 0)
-        await until(lambda: halved.commits()[partition][1].positions["quick"].offset == RECORDS)
+        await until(lambda: named(halved, "quick").offset == RECORDS)
         settled = RECORDS - RECORDS // 40 - 1
-        await until(lambda: sum(b - a + 1 for a, b in halved.commits()[partition][1].positions["slow"].runs) == settled)
+        await until(lambda: sum(last - first + 1 for first, last in named(halved, "slow").runs) == settled)
         options = ["--stalled-after", "300ms", "--every", "500ms"]
         brokers = ["--group", halved.group, "--bootstrap-server", shop.bootstrap]
         configured = ["--config", str(shop.folder / "slow-quick.yaml")]
@@ -101,7 +106,7 @@ async def test_top_shows_the_lag_of_each_trigger_from_the_brokers_alone(shop, ha
         halved.hangs["slow"].set()
     absent = Triggers(shop, ["quick"])
     async with running(absent.app) as task:
-        await until(lambda: ((p := absent.commits()[partition][1].positions) and p["slow"].absent_since) or task.done())
+        await until(lambda: named(absent, "slow").absent_since or task.done())
         (line,) = [one for one in (await top(*brokers)).splitlines() if one.startswith("  slow ")]
         assert "not running since 20" in line
 

@@ -186,6 +186,10 @@ class ConsumerGroupConfig(Frozen):
         "When a consumer that shares reads on its own, so that it does not hold up the others.",
         derived=lambda _: DetachAfter(),
     )
+    shadow_group: Text | None = setting(
+        "A group of its own in which the position of a consumer that shares is committed too, for tools that show lag.",
+        None,
+    )
     absent_after: Seconds = setting(
         "How long commits wait for a consumer that shared and does not run any more.", 600.0
     )

@@ -180,7 +180,8 @@ class _Loader:
         pairs = sharing.with_clusters(consumers, {r.config.name: r.config for r in self.readings["clusters"].values()})
         same_readers = rings.of_same_readers(consumers, shovels, cluster_of, sharing.side_by_side(pairs))
         conflicts = () if self.problems.found else sharing.of_conflicts(pairs, cluster_of)
-        for section, name, finding in (*same_readers, *conflicts, *rings.of_rings(consumers, cluster_of)):
+        shadows = () if self.problems.found else sharing.of_shadow_groups(pairs, cluster_of)
+        for section, name, finding in (*same_readers, *conflicts, *shadows, *rings.of_rings(consumers, cluster_of)):
             self._report(self.readings[section][name.casefold()], [finding])
 
     def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.RuleFinding]:

@@ -71,6 +71,25 @@ def of_conflicts(consumers: Iterable[Pair], cluster_of: ClusterOf) -> Iterator[E
             yield "consumers", second.name, RuleFinding(("retry",), what, "give each its own retry topic")
 
 
+def of_shadow_groups(consumers: Iterable[Pair], cluster_of: ClusterOf) -> Iterator[EntryFinding]:
+    """A shadow group is for one trigger and nothing else."""
+    every = list(consumers)
+    for consumer, cluster in every:
+        group = consumer.shadow_group
+        if group is None:
+            continue
+        if not shares(consumer, cluster):
+            what = "the consumer does not share: its group has its own position"
+            yield "consumers", consumer.name, RuleFinding(("shadow_group",), what, "omit it, or set sharing")
+        for other, _ in every:
+            own = {other.group_id} if other is consumer else {other.group_id, other.shadow_group}
+            if group in own and cluster_of(consumer.cluster.casefold()) == cluster_of(other.cluster.casefold()):
+                what = f"consumers.{other.name} uses the group {group}"
+                fix = "name a group that nothing else uses"
+                yield "consumers", consumer.name, RuleFinding(("shadow_group",), what, fix)
+                break
+
+
 def _apart(
     first: ConsumerGroupConfig,
     second: ConsumerGroupConfig,

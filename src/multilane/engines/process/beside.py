@@ -14,9 +14,11 @@ from typing import Any
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
+from multilane.engines.process.pump import Pump
 from multilane.logs import logger
 from multilane.runtime.gauges import is_member
 from multilane.runtime.group_lanes import GroupLanes
+from multilane.runtime.shadow_groups import HeldPartitions, ShadowGroup, ShadowGroups, mark_of
 from multilane.runtime.starvation_watch import StarvationWatch, look_with
 from multilane.types import TopicPartition
 
@@ -24,14 +26,16 @@ log = logger(__name__)
 
 
 @asynccontextmanager
-async def beside(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) -> AsyncIterator[None]:
+async def beside(lanes: GroupLanes, consumer: AsyncConsumer, pump: Pump, clock: Clock) -> AsyncIterator[None]:
     def held() -> Collection[TopicPartition] | None:
         return consumer.assignment if is_member(consumer) else None
 
     factories = lanes.consumers
     look = look_with(next(iter(factories.values())).source.admin_properties, lanes.config.group_id)
     topics = {name: factory.source.topics.names for name, factory in factories.items()}
-    jobs = [StarvationWatch(lanes.config.group_id, topics, look, clock).run(held)]
+    shadows = _shadows(lanes, held, clock)
+    pump.on_committed(shadows.note)
+    jobs = [StarvationWatch(lanes.config.group_id, topics, look, clock).run(held), shadows.run()]
     tasks = [asyncio.create_task(_logged(job), name=f"multilane beside {lanes.config.name}") for job in jobs]
     try:
         yield
@@ -39,6 +43,19 @@ async def beside(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) -> As
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await _logged(shadows.close())
+
+
+def _shadows(lanes: GroupLanes, held: HeldPartitions, clock: Clock) -> ShadowGroups:
+    shadows = ShadowGroups(clock)
+    for name, factory in lanes.consumers.items():
+        shadow = factory.config.shadow_group
+        if shadow is not None:
+            properties = factory.source.reader_properties | {"group.id": shadow, "enable.auto.commit": False}
+            publisher = AsyncConsumer(properties, clock=clock)
+            group = ShadowGroup(shadow, mark_of(lanes.config.group_id), publisher, held)
+            shadows.add(name, group, factory.config.topic, factory.config.retry)
+    return shadows
 
 
 async def _logged(job: Coroutine[Any, Any, None]) -> None:

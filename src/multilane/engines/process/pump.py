@@ -47,6 +47,10 @@ class Pump:
         """Set the handler of partition events."""
         self._member.events = events
 
+    def on_committed(self, call: Callable[[Commits], object]) -> None:
+        """Called with each commit that the group has stored."""
+        self._member.on_committed = call
+
     async def run(self) -> None:
         """Run until `stop` is called or an error occurs. Commits everything settled and leaves the group at the end."""
         self._member.join()
