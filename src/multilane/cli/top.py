@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Clusters = Mapping[str, Mapping[str, object]]
 Show = Callable[[list["GroupReport"], str], object]  # the reports, and the error of the last poll
+
+_MOST_NAMES: Final = 3
 
 TopConfigFile = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="The multilane.yaml with the consumers.")
@@ -133,9 +135,13 @@ def _subjects(app: AppConfig, names: Iterable[str]) -> list[Subject]:
         triggers = tuple(replace(_subject(app, name), is_trigger=True) for name in shared[one.name])
         topics = tuple(dict.fromkeys(topic for trigger in triggers for topic in trigger.topics))
         is_from_beginning = all(trigger.is_from_beginning for trigger in triggers)
-        whole = Subject(one.group, one.group, one.cluster, topics, None, is_from_beginning, triggers=triggers)
-        found.append(whole)
+        name = _name_of(shared[one.name])
+        found.append(Subject(name, one.group, one.cluster, topics, None, is_from_beginning, triggers=triggers))
     return found
+
+
+def _name_of(unit: tuple[str, ...]) -> str:
+    return " + ".join(unit) if len(unit) <= _MOST_NAMES else f"{unit[0]} + {len(unit) - 1} more"
 
 
 def _subject(app: AppConfig, name: str) -> Subject:

@@ -122,6 +122,8 @@ def _triggers_of(subject: Subject, committed: Mapping[TopicPartition, CommittedO
     known = {trigger.name for trigger in subject.triggers} | {subject.name}
     topics: dict[str, set[str]] = {}
     for partition, commit in committed.items():
+        if subject.topics and partition.topic not in subject.topics:
+            continue
         for name in read(commit.metadata, int(commit.offset)).positions:
             topics.setdefault(name, set()).add(partition.topic)
     others = [

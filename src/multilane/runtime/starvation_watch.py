@@ -75,11 +75,11 @@ class StarvationWatch:
         self._reported = frozenset(found)
 
 
-def look_with(properties: Mapping[str, object], group: str) -> Look:
-    """Asks the brokers, with the properties of an Admin."""
+def look_with(connect: Callable[[], Admin], group: str) -> Look:
+    """Asks the brokers."""
 
     def look(topics: Collection[str]) -> tuple[str, tuple[TopicPartition, ...]]:
-        with Admin(properties) as admin:
+        with connect() as admin:
             described = admin.describe_groups([group])[group]
             counts = {name: len(topic.partitions) for name, topic in admin.topics(list(topics)).items()}
             return described.assignor, starved(counts, described)

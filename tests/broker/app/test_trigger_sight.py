@@ -127,6 +127,6 @@ async def test_top_shows_which_trigger_fails_and_why(shop):
         assert failures["good"]["per_second"] == 0
         assert failures["bad"]["newest_errors"][0]["error"].startswith("ValueError: always")
         lines = (await top(*configured)).splitlines()
-        assert any("FAILING" in line for line in lines if line.startswith("group "))
+        assert any("FAILING" in line for line in lines if line.startswith("bad + good: group "))
         assert any(line.startswith("    bad: error: ValueError: always") for line in lines)
         assert not any("good: error" in line for line in lines)

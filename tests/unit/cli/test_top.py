@@ -107,7 +107,7 @@ def test_consumers_that_share_a_member_are_one_group_with_triggers(config):
     settings["consumers"] |= {"index": each, "mail": each | {"retry": "mail.retry", "error": "mail.error"}}
     config.write_text(json.dumps(settings))
     (*_, users), _ = _configured(config, None, [], 5.0)
-    assert (users.name, users.group, users.topics) == ("shop.users", "shop.users", ("users", "mail.retry"))
+    assert (users.name, users.group, users.topics) == ("index + mail", "shop.users", ("users", "mail.retry"))
     index, mail = users.triggers
     assert index == Subject("index", "shop.users", "main", ("users",), is_trigger=True)
     assert (mail.name, mail.retry, mail.error, mail.is_trigger) == ("mail", "mail.retry", "mail.error", True)

@@ -165,3 +165,18 @@ def test_a_group_whose_commits_name_nobody_has_no_triggers(brokers):
         (snapshot,) = found.look()
     assert snapshot.triggers == ()
     assert snapshot.partitions[P0] == PartitionSnapshot(5, 100, 20, 10)
+
+
+def test_triggers_of_other_topics_belong_to_another_member(brokers):
+    """`same-topic`: two members of one group, each with its own triggers."""
+    other = TopicPartition("users", 0)
+    brokers.logs |= {other: (0, 10)}
+    brokers.groups["g"] = stable("g")
+    brokers.committed["g"] = {
+        P0: CommittedOffset(Offset(20), -1, encode(20, (), None, {"index": Position(20)})),
+        other: CommittedOffset(Offset(5), -1, encode(5, (), None, {"mail": Position(5)})),
+    }
+    with GroupPoller([Subject("index", "g", "main", ("orders",)), Subject("g", "g", "main")], {"main": {}}) as found:
+        of_topic, of_group = found.look()
+    assert [one.subject.name for one in of_topic.triggers] == []
+    assert [one.subject.name for one in of_group.triggers] == ["index", "mail"]

@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
+from multilane.client.admin.admin import Admin
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.engines.process.pump import Pump
 from multilane.logs import logger
+from multilane.metrics.observer import Observer
 from multilane.runtime.gauges import is_member
 from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.shadow_groups import HeldPartitions, ShadowGroup, ShadowGroups, mark_of
@@ -26,14 +29,19 @@ log = logger(__name__)
 
 
 @asynccontextmanager
-async def beside(lanes: GroupLanes, consumer: AsyncConsumer, pump: Pump, clock: Clock) -> AsyncIterator[None]:
+async def beside(
+    lanes: GroupLanes, consumer: AsyncConsumer, pump: Pump, clock: Clock, observer: Observer
+) -> AsyncIterator[None]:
+    """`clock` and `observer` are those of the consumer, so that all share its network thread."""
+
     def held() -> Collection[TopicPartition] | None:
         return consumer.assignment if is_member(consumer) else None
 
     factories = lanes.consumers
-    look = look_with(next(iter(factories.values())).source.admin_properties, lanes.config.group_id)
+    admin = partial(Admin, next(iter(factories.values())).source.admin_properties, clock=clock, observer=observer)
+    look = look_with(admin, lanes.config.group_id)
     topics = {name: factory.source.topics.names for name, factory in factories.items()}
-    shadows = _shadows(lanes, held, clock)
+    shadows = _shadows(lanes, held, clock, observer)
     pump.on_committed(shadows.note)
     jobs = [StarvationWatch(lanes.config.group_id, topics, look, clock).run(held), shadows.run()]
     tasks = [asyncio.create_task(_logged(job), name=f"multilane beside {lanes.config.name}") for job in jobs]
@@ -46,13 +54,13 @@ async def beside(lanes: GroupLanes, consumer: AsyncConsumer, pump: Pump, clock: 
         await _logged(shadows.close())
 
 
-def _shadows(lanes: GroupLanes, held: HeldPartitions, clock: Clock) -> ShadowGroups:
+def _shadows(lanes: GroupLanes, held: HeldPartitions, clock: Clock, observer: Observer) -> ShadowGroups:
     shadows = ShadowGroups(clock)
     for name, factory in lanes.consumers.items():
         shadow = factory.config.shadow_group
         if shadow is not None:
             properties = factory.source.reader_properties | {"group.id": shadow, "enable.auto.commit": False}
-            publisher = AsyncConsumer(properties, clock=clock)
+            publisher = AsyncConsumer(properties, clock=clock, observer=observer)
             group = ShadowGroup(shadow, mark_of(lanes.config.group_id), publisher, held)
             shadows.add(name, group, factory.config.topic, factory.config.retry)
     return shadows

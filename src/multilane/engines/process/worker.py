@@ -79,7 +79,7 @@ class ProcessGroup:
             if self._stopping.is_set():
                 self._pump.stop()
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(topics.names))
-            async with beside(lanes, consumer, self._pump, self._clock):
+            async with beside(lanes, consumer, self._pump, self._clock, self._observer):
                 await self._pump.run()
         finally:
             self._consumer = None
