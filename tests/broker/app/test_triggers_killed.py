@@ -1,31 +1,22 @@
-"""A member that is killed (SIGKILL) at each step of a trigger's way out of the shared read and back.
+"""Triggers that share a consumer, whose members are killed at each step of a trigger's way out of the shared read and
+back, and replaced by members with other triggers.
 
-All members run side by side, each with a topic and a group of its own; a second member takes over from each. Every
-trigger is judged by itself: its records, its order, its named position, and the offset that all of them share.
+Every trigger is judged by itself: its records, its order, its named position, and the offset that all of them share.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
-import uuid
-from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
-from broker.app import trigger_member
-from broker.produce import Content, new_producer, send
+from broker.app.lives import Lives
+from broker.produce import new_producer
 from broker.timers import SHORT_SESSIONS
 from multilane import Admin
 from multilane.clock import SystemClock
-from multilane.commit import completion_map
 from multilane.dev.kafka import KafkaCluster
-from multilane.errors import MultilaneError
-from multilane.testing.events import Committed, Ended, Killed, Left, Produced, RecordPlace, Started, in_order
+from multilane.testing.events import Committed, Produced, Started, in_order
 from multilane.testing.guarantees import (
     AtLeastOnce,
     NoCommitPastUnsettled,
@@ -34,7 +25,6 @@ from multilane.testing.guarantees import (
     PerKeyOrder,
     violations,
 )
-from multilane.testing.journal import JournalReader
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -50,176 +40,71 @@ STEPS = {
     "a shared block after its return": 1,
     "a commit after its return": 1,
 }
-PARTITIONS = 2
+TRIGGERS = ("quick", "slow")
 FIRST = 800  # records that are there before the first member
 SLICE = 10  # records that arrive at a time
-LAST = 15 * SLICE  # that arrive after the kill
+SLICES = 15  # that arrive after the kill
 _CLOCK = SystemClock()
 _PATIENCE = 90.0
 
 
-class Lives:
-    """Two members, one after the other, and what they and the broker report about each trigger."""
-
-    def __init__(self, step: str, bootstrap: str, admin: Admin, folder: Path) -> None:
-        self.step = step
-        self.topic = f"killed-{uuid.uuid4().hex[:8]}"
-        self.group = f"{self.topic}.group"
-        self.events = {name: [] for name in trigger_member.SECONDS}
-        self.commits = {name: [] for name in trigger_member.SECONDS}  # the offset that the triggers share
-        self.produced = 0
-        self.left = LAST
-        self._admin = admin
-        self._folder = folder / self.topic
-        self._folder.mkdir()
-        self._journal = self._folder / "journal"
-        self._reader = JournalReader(self._journal)
-        self._known = {}
-        self._processes = []
-        admin.create_topics({self.topic: PARTITIONS})
-        consumer = {
-            "groupId": self.group,
-            "name": self.topic,
-            "cluster": "main",
-            "sharing": "same-topic",
-            "offsetInitial": "oldest",
-            "commitInterval": "50ms",
-            "sessionTimeout": "3s",
-            "heartbeatInterval": "300ms",
-            "group.protocol": "classic",
-            "detachAfter": {"records": 20, "time": "10s", "bytes": "16mb"},
-            "virtualPartitionChanCount": 1,
-        }
-        lanes = {"quick": 8, "slow": 2}
-        self._configuration = self._folder / "multilane.yaml"
-        self._configuration.write_text(
-            json.dumps(
-                {
-                    "clusters": {"main": {"clientId": "killed", "brokers": bootstrap}},
-                    "consumers": {name: consumer | {"virtualPartitionCount": lanes[name]} for name in lanes},
-                }
-            )
-        )
-
-    def produce(self, producer, count: int) -> None:
-        for number in range(self.produced, self.produced + count):
-            key = f"k{number % 20}"
-            [row] = send(
-                producer, self.topic, [Content(b"%d" % number, key.encode())], partition=number % 20 % PARTITIONS
-            )
-            place = RecordPlace(self.topic, row.partition, row.offset)
-            for events in self.events.values():
-                # It is known to be there from the moment it was asked for: a member may have begun it already.
-                events.append(Produced(_CLOCK.monotonic() - 30.0, str(number), key, place))
-        self.produced += count
-
-    def start(self, name: str, *step: str) -> None:
-        with (self._folder / f"{name}.log").open("wb") as log:
-            command = [
-                sys.executable,
-                os.fspath(Path(trigger_member.__file__)),
-                name,
-                self._configuration,
-                self._journal,
-            ]
-            self._processes.append(subprocess.Popen([*command, *step], stdout=log, stderr=log))
-
-    @property
-    def ended(self) -> int | None:
-        return self._processes[-1].poll()
-
-    def take_over(self) -> None:
-        self._ended(Killed(_CLOCK.monotonic(), "first"))
-        self.start("second")
-
-    def stop(self) -> None:
-        self._processes[-1].terminate()
-        assert self._processes[-1].wait(60) == 0, self.logs()
-        self._ended(Left(_CLOCK.monotonic(), "second"))
-
-    def put_away(self) -> None:
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait(60)
-
-    def _ended(self, event) -> None:
-        for events in self.events.values():
-            events.append(event)
-
-    def look(self) -> None:
-        """Commits first: what they claim was reported before."""
-        try:
-            found = self._admin.group_offsets(self.group)
-        except MultilaneError:  # the group does not exist yet
-            found = {}
-        for trigger, some in self._reader.news().items():
-            self.events[trigger] += some
-        at = _CLOCK.monotonic()
-        for partition, commit in found.items():
-            if self._known.get(partition) == commit:
-                continue
-            self._known[partition] = commit
-            text = completion_map.read(commit.metadata, commit.offset)
-            for trigger, position in text.positions.items():
-                self.events[trigger].append(Committed(at, *partition, position.offset, position.runs))
-            for commits in self.commits.values():
-                commits.append(Committed(at, *partition, commit.offset, text.runs))
-
-    def has_handled_all(self, trigger: str) -> bool:
-        return len({e.record for e in self.events[trigger] if isinstance(e, Ended)}) == self.produced
-
-    def is_over(self) -> bool:
-        return self.left == 0 and sum(commit.offset for commit in self._known.values()) == self.produced
-
-    def logs(self) -> str:
-        return "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(self._folder.glob("*.log")))
+@pytest.fixture(scope="module")
+def kafka():
+    with KafkaCluster(properties=SHORT_SESSIONS) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def lives(tmp_path_factory):
-    with (
-        KafkaCluster(properties=SHORT_SESSIONS) as kafka,
-        Admin({"bootstrap.servers": kafka.bootstrap()}) as admin,
-    ):
-        folder = tmp_path_factory.mktemp("killed")
-        every = [Lives(step, kafka.bootstrap(), admin, folder) for step in STEPS]
-        try:
-            _run(every, new_producer(kafka.bootstrap(), linger_ms=0, enable_idempotence=True))
-            yield {one.step: one for one in every}
-        finally:
-            for one in every:
-                one.put_away()
+def admin(kafka):
+    with Admin({"bootstrap.servers": kafka.bootstrap()}) as made:
+        yield made
 
 
-def _run(every: list[Lives], producer) -> None:
-    for one in every:
+@pytest.fixture(scope="module")
+def producer(kafka):
+    return new_producer(kafka.bootstrap(), linger_ms=0, enable_idempotence=True)
+
+
+@pytest.fixture(scope="module")
+def lives(kafka, admin, producer, tmp_path_factory):
+    """By step. All members run side by side; a second one takes over from each."""
+    folder = tmp_path_factory.mktemp("killed")
+    made = {step: Lives(TRIGGERS, kafka.bootstrap(), admin, folder) for step in STEPS}
+    try:
+        _run(made, producer)
+        yield made
+    finally:
+        for one in made.values():
+            one.put_away()
+
+
+def _run(lives, producer):
+    for step, one in lives.items():
         one.produce(producer, FIRST)
-        one.start("first", one.step, str(STEPS[one.step]))
-    killed: set[Lives] = set()
+        one.start("first", TRIGGERS, step, str(STEPS[step]))
+    left = dict.fromkeys(lives, SLICES)
+    killed = set()
     deadline = _CLOCK.monotonic() + _PATIENCE
-    while unfinished := [one for one in every if not one.is_over()]:
-        assert _CLOCK.monotonic() < deadline, "\n".join(f"--- {one.step}\n{one.logs()}" for one in unfinished)
-        for one in every:
+    while unfinished := [step for step, one in lives.items() if left[step] or not one.is_settled]:
+        assert _CLOCK.monotonic() < deadline, "\n".join(f"--- {step}\n{lives[step].logs()}" for step in unfinished)
+        for step, one in lives.items():
             one.look()
-            if one not in killed and one.ended is not None:
-                assert one.ended == -9, one.logs()
-                killed.add(one)
-                one.take_over()
+            if step not in killed and one.ended("first") is not None:
+                assert one.ended("first") == -9, one.logs()
+                killed.add(step)
+                one.note_killed("first")
+                one.start("second", TRIGGERS)
             # A block that comes while one of them is behind; the next ones when it has caught up.
-            if one.left and one.has_handled_all("quick" if one.produced == FIRST else "slow"):
+            if left[step] and len(one.handled("quick" if one.produced == FIRST else "slow")) == one.produced:
                 one.produce(producer, SLICE)
-                one.left -= SLICE if one in killed else 0
+                left[step] -= step in killed
         threading.Event().wait(0.05)
-    for one in every:
-        one.stop()
+    for one in lives.values():
+        one.stop("second")
         one.look()
 
 
-@pytest.mark.parametrize("trigger", trigger_member.SECONDS)
-@pytest.mark.parametrize("step", STEPS)
-def test_no_trigger_loses_or_reorders_anything(lives, step, trigger):
-    one = lives[step]
+def judged(one, trigger):
     events = in_order(one.events[trigger])
     guarantees = [
         AtLeastOnce(),
@@ -228,18 +113,78 @@ def test_no_trigger_loses_or_reorders_anything(lives, step, trigger):
         NoSameKeyOverlap(),
         NoDuplicateWithoutRestart(),
     ]
-    assert [str(violation) for violation in violations(events, guarantees)][:10] == []
     shared = [event for event in events if not isinstance(event, Committed)] + one.commits[trigger]
-    assert [str(violation) for violation in violations(in_order(shared), [NoCommitPastUnsettled()])][:10] == []
+    found = violations(events, guarantees) + violations(in_order(shared), [NoCommitPastUnsettled()])
+    return [str(violation) for violation in found][:10]
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+@pytest.mark.parametrize("step", STEPS)
+def test_no_trigger_loses_or_reorders_anything(lives, step, trigger):
+    assert judged(lives[step], trigger) == []
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_the_member_was_killed_at_work(lives, step):
-    """A kill that comes before or after everything would prove nothing."""
+    """A kill before or after everything would prove nothing."""
     one = lives[step]
-    handled = defaultdict(set)
     for trigger, events in one.events.items():
-        handled[trigger] = {e.record for e in events if isinstance(e, Ended) and e.member == "first"}
-        assert any(isinstance(e, Started) and e.member == "second" for e in events)
-        assert len(handled[trigger]) < one.produced
-    assert handled["quick"] > handled["slow"] or step.startswith(("it has caught up", "its reader has let", "a "))
+        assert any(isinstance(event, Started) and event.member == "second" for event in events)
+        assert 0 < len(one.handled(trigger, "first")) < one.produced
+
+
+def test_a_rolling_deployment_with_other_triggers(kafka, admin, producer, tmp_path):
+    """The old version has `slow`, the new one `extra`, the last one both. The old one is killed, the new one stopped."""
+    one = Lives(("quick", "slow", "extra"), kafka.bootstrap(), admin, tmp_path)
+    try:
+        _deploy(one, producer)
+    finally:
+        one.put_away()
+    begins = {}
+    for event in in_order(one.events["extra"]):
+        if isinstance(event, Started):
+            begins[event.place.partition] = min(
+                event.place.offset, begins.get(event.place.partition, event.place.offset)
+            )
+    # It begins at the group's position: what lies below that is not its own.
+    one.events["extra"] = [
+        event
+        for event in one.events["extra"]
+        if not isinstance(event, Produced) or event.place.offset >= begins[event.place.partition]
+    ]
+    assert {trigger: judged(one, trigger) for trigger in one.events} == {"quick": [], "slow": [], "extra": []}
+    assert len(one.handled("quick")) == len(one.handled("slow")) == one.produced
+    for member, triggers in {"old": {"quick", "slow"}, "new": {"quick", "extra"}, "last": set(one.events)}.items():
+        assert {trigger for trigger in one.events if one.handled(trigger, member)} == triggers
+
+
+def _deploy(one, producer):
+    def until(condition):
+        deadline = _CLOCK.monotonic() + _PATIENCE
+        one.look()
+        while not condition():
+            assert _CLOCK.monotonic() < deadline, one.logs()
+            threading.Event().wait(0.05)
+            one.look()
+
+    def works(member, trigger):
+        """Whether it handles records for it. They are produced as long as that takes."""
+        if not one.handled(trigger, member):
+            one.produce(producer, SLICE * 2)
+        return one.handled(trigger, member)
+
+    one.produce(producer, FIRST)
+    one.start("old", ("quick", "slow"))
+    until(lambda: works("old", "slow"))
+    one.start("new", ("quick", "extra"))
+    until(lambda: works("new", "extra"))
+    one.kill("old")
+    one.produce(producer, SLICE * 5)
+    until(lambda: len(one.handled("quick")) == one.produced)
+    assert not one.is_settled, "nobody waits for the trigger that is absent"
+    one.start("last", ("quick", "slow", "extra"))
+    until(lambda: works("last", "extra"))
+    one.stop("new")
+    until(lambda: works("last", "quick") and one.is_settled)
+    one.stop("last")
+    one.look()

@@ -1,4 +1,4 @@
-"""An app of two triggers that share a consumer, one of them slow; it reports what it does and can kill itself at a step:
+"""An app of triggers that share a consumer. It reports what it does, and can kill itself at a step:
 `trigger_member.py NAME CONFIGURATION JOURNAL [STEP TIMES]`. Runs until SIGTERM."""
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from multilane.lanes.shared_processor import SharedProcessor
 from multilane.testing.events import Ended, RecordPlace, Started
 from multilane.testing.journal import Journal
 
-SECONDS = {"quick": 0.0, "slow": 0.008}
+SECONDS = {"quick": 0.0, "slow": 0.008, "extra": 0.0}  # for a call
 _CLOCK = SystemClock()
 
 
 def made_app(member: str, configuration: str, journal: Journal) -> App:
     app = App(configuration)
     calls = itertools.count()
-    for trigger, seconds in SECONDS.items():
+    for trigger in app.config.consumers:
 
         @app.listener(trigger)
-        async def handle(record: Record, trigger: str = trigger, seconds: float = seconds) -> None:
+        async def handle(record: Record, trigger: str = trigger, seconds: float = SECONDS[trigger]) -> None:
             call, key = next(calls), (record.key or b"").decode()
             facts = (record.value or b"").decode(), key, RecordPlace(record.topic, record.partition, record.offset)
             journal.write(trigger, Started(_CLOCK.monotonic(), member, call, *facts))
