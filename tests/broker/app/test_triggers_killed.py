@@ -134,7 +134,7 @@ def test_the_member_was_killed_at_work(lives, step):
 
 
 def test_a_rolling_deployment_with_other_triggers(kafka, admin, producer, tmp_path):
-    """The old version has `slow`, the new one `extra`, the last one both. The old one is killed, the new one stopped."""
+    """The old version has `slow`, the new one `extra`, the last one both. Then one is killed, one stopped."""
     one = Lives(("quick", "slow", "extra"), kafka.bootstrap(), admin, tmp_path)
     try:
         _deploy(one, producer)
