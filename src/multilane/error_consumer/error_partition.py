@@ -94,7 +94,7 @@ class RunCounts:
     waiting: list[tuple[TopicPartition, int]] = field(default_factory=list)
 
 
-class PartitionShare:
+class ErrorPartition:
     def __init__(
         self,
         partition: TopicPartition,
