@@ -171,7 +171,7 @@ class Desk:
         """The step that is open; it must be this one."""
         step = self.steps[-1]
         assert (step.change, step.partitions) == (change, frozenset(wanted))
-        assert self.member._holdings.step == step
+        assert self.member._owned_partitions.step == step
         return step
 
     def done(self, change: Change, wanted: Iterable[TopicPartition]) -> None:

@@ -24,9 +24,9 @@ DESIGN = ROOT / "docs" / "DESIGN.md"
 RETIRED_NAMES = frozenset(
     {
         "asker", "board", "book", "card", "cards", "conductor", "crew", "crews", "desk", "dialogue", "farewell",
-        "foreman", "front", "hands", "haul", "hauls", "helm", "holding", "keeper", "keepers", "lookout", "muster",
-        "outfit", "outfits", "participant", "pulse", "sight", "stint", "stints", "stranger", "strangers", "team",
-        "teams", "trail", "unproven", "wording", "yard", "yards",
+        "foreman", "front", "hands", "haul", "hauls", "helm", "holding", "holdings", "keeper", "keepers", "lookout",
+        "muster", "outfit", "outfits", "participant", "pulse", "sight", "stake", "stakes", "stint", "stints",
+        "stranger", "strangers", "team", "teams", "trail", "unproven", "wording", "yard", "yards",
     }
 )  # fmt: skip
 

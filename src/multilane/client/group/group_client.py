@@ -207,7 +207,7 @@ class GroupClient:
         """The lookup of the coordinator was refused: the next poll raises the error, and pending calls fail."""
         self.failed(error)
         self._commits.abandon(error)
-        self._committed.refuse_questions(error)
+        self._committed.refuse_calls(error)
 
     def topic_failed(self, topic: str, error: MultilaneError) -> None:
         """Only errors of topics subscribed to by name are raised; a pattern may match topics that are not readable."""

@@ -23,8 +23,8 @@ from multilane.wire.subscription import NO_GENERATION
 
 if TYPE_CHECKING:
     from multilane.client.group.assignors import Assignor
-    from multilane.client.group.classic.holdings import PartitionSet
     from multilane.client.group.classic.member_requests import MemberRequests
+    from multilane.client.group.classic.owned_partitions import PartitionSet
     from multilane.client.group.membership import MemberListeners
     from multilane.client.net.requests import UnsentRequest
 

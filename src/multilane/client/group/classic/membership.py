@@ -2,7 +2,7 @@
 
 Thread: none (pure state machine); owned by the network thread, one per consumer that subscribes.
 
-Owns the subscription and the state (`states.py` has the table). `Holdings` knows what the application owns,
+Owns the subscription and the state (`states.py` has the table). `OwnedPartitions` knows what the application owns,
 `MemberRequests` talks to the coordinator, `GroupEntry` runs a rebalance. Never calls the application: it asks for a
 step and continues when that is done. Heartbeats continue meanwhile; the coordinator decides who is a member.
 
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.group.assignors import all_cooperative
 from multilane.client.group.classic.entry import GroupEntry
-from multilane.client.group.classic.holdings import Holdings, PartitionSet
 from multilane.client.group.classic.member_requests import COORDINATOR_WAIT, MemberRequests
+from multilane.client.group.classic.owned_partitions import OwnedPartitions, PartitionSet
 from multilane.client.group.classic.states import MEMBER, REBALANCING, SENDS_HEARTBEATS, ClassicState, checked
 from multilane.client.group.classic.verdicts import ErrorVerdict, advised, is_fenced_instance, judge, refused_pattern
 from multilane.client.group.membership import UNASSIGNED_FOR, Change, Identity, Subscription, warn_of_silence
@@ -58,7 +58,7 @@ class ClassicMembership:
         self._member_requests = MemberRequests(policy, coordinators, self)
         self.fenced_after = self._member_requests.fenced_after
         self._entry = GroupEntry(self._member_requests, listeners, assignors, policy.rack)
-        self._holdings = Holdings(listeners.step)
+        self._owned_partitions = OwnedPartitions(listeners.step)
         self._subscription: Subscription | None = None
         self._target: PartitionSet = frozenset()
         self._rejoin: str | None = None  # the reason for a due rebalance
@@ -79,7 +79,7 @@ class ClassicMembership:
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        return self._holdings.owned
+        return self._owned_partitions.owned
 
     @property
     def is_rebalancing(self) -> bool:
@@ -117,7 +117,7 @@ class ClassicMembership:
             self._rejoin = reason
 
     def step_done(self, ticket: int, now: float) -> None:
-        step = self._holdings.done(ticket)
+        step = self._owned_partitions.done(ticket)
         if step is None:
             return
         if self.state is ClassicState.REVOKING:
@@ -138,7 +138,7 @@ class ClassicMembership:
         self._leave_callbacks.append(left)
         if self.state is ClassicState.LEAVING:
             return
-        self._holdings.drop()
+        self._owned_partitions.drop()
         self._to(ClassicState.LEAVING)
         is_sent = self._member_requests.leave("the consumer unsubscribes or closes", self._on_left)
         self._end_membership()
@@ -337,7 +337,7 @@ class ClassicMembership:
 
     def _ask_to_revoke(self, now: float) -> None:
         since = now if self._rebalance_since is None else self._rebalance_since
-        self._holdings.ask(Change.REVOKED, self._surplus(), since + self._policy.group.max_poll_interval)
+        self._owned_partitions.ask(Change.REVOKED, self._surplus(), since + self._policy.group.max_poll_interval)
 
     def _revoke_or_join(self, now: float) -> None:
         if self._surplus():  # the subscription changed once more
@@ -352,13 +352,13 @@ class ClassicMembership:
         removed = self.owned - target
         if removed:
             self._rejoin = self._rejoin or "partitions were revoked"
-            self._holdings.ask(Change.REVOKED, removed, now + self._policy.group.max_poll_interval)
+            self._owned_partitions.ask(Change.REVOKED, removed, now + self._policy.group.max_poll_interval)
         else:
             self._assign_target(now)
 
     def _assign_target(self, now: float) -> None:
         added = self._target - self.owned
-        self._holdings.ask(Change.ASSIGNED, added, now + self._policy.group.max_poll_interval)
+        self._owned_partitions.ask(Change.ASSIGNED, added, now + self._policy.group.max_poll_interval)
 
     def _lose(self, now: float, *, keep_id: bool = False) -> None:
         self._end_membership(keep_id=keep_id)
@@ -367,11 +367,11 @@ class ClassicMembership:
         self._lose_partitions(now)
 
     def _lose_partitions(self, now: float) -> None:
-        if self._holdings.step is not None:
+        if self._owned_partitions.step is not None:
             return
         if self.owned:
             self._listeners.observer.count("group.lost", len(self.owned))
-            self._holdings.ask(Change.LOST, self.owned, now + self._policy.group.max_poll_interval)
+            self._owned_partitions.ask(Change.LOST, self.owned, now + self._policy.group.max_poll_interval)
         else:
             self._to(ClassicState.JOINING if self._failure is None else ClassicState.FAILED)
 
