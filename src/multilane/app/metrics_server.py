@@ -97,7 +97,7 @@ class _MetricsServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception()
         if isinstance(error, OSError):
-            log.debug("metrics: a client is gone, or was too slow: %s", error)
+            log.debug("metrics: a client disconnected or was too slow: %s", error)
         else:
             log.exception("metrics: a request failed")
 

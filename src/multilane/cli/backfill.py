@@ -38,7 +38,9 @@ _WORDS: Final[dict[str | None, Literal["earliest", "latest"]]] = {"earliest": "e
 TargetArgument = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Import path of the App, such as shop.consumers:app.")
 ]
-ConsumerArgument = Annotated[str, typer.Argument(help="Name of the configured consumer whose listener runs.")]
+ConsumerArgument = Annotated[
+    str, typer.Argument(metavar="CONSUMER", help="Name of the configured consumer whose listener runs.")
+]
 State = Annotated[Path, typer.Option(file_okay=False, help="Directory for this backfill's state; reuse it to resume.")]
 From = Annotated[
     str | None,

@@ -42,7 +42,7 @@ from multilane.client.group.membership import (
     MemberPolicy,
     Membership,
     MemberStanding,
-    Pulse,
+    PollActivity,
     RebalanceStep,
     Subscription,
 )
@@ -88,7 +88,7 @@ class GroupClient:
         config: ConsumerConfig,
         context: GroupContext,
         background: EventQueue[BackgroundEvent],
-        pulse: Pulse,
+        poll_activity: PollActivity,
         standing: MemberStanding,
         name: str,
     ) -> None:
@@ -97,7 +97,7 @@ class GroupClient:
         self.client_id = config.connection.client_id
         self._context = context
         self._background = background
-        self._pulse = pulse
+        self._poll_activity = poll_activity
         self._watcher = MemberWatch(self._group, standing, background, context.observer, self._readable_partitions)
         self._name = name
         self._backoff = RequestBackoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
@@ -207,7 +207,7 @@ class GroupClient:
         """The lookup of the coordinator was refused: the next poll raises the error, and pending calls fail."""
         self.failed(error)
         self._commits.abandon(error)
-        self._committed.refuse_questions(error)
+        self._committed.refuse_calls(error)
 
     def topic_failed(self, topic: str, error: MultilaneError) -> None:
         """Only errors of topics subscribed to by name are raised; a pattern may match topics that are not readable."""
@@ -262,7 +262,7 @@ class GroupClient:
         self._limits = GroupSession(self._group, self._context.coordinators, self._backoff, self._note_session)
         return ConsumerMembership(
             self._policy(),
-            self._pulse,
+            self._poll_activity,
             self._context.coordinators,
             self._listeners(),
             self._unsupported,
@@ -301,7 +301,7 @@ class GroupClient:
     def _classic(self) -> Membership:
         self._limits, self._session = BrokerLimits(self._group, self._context.coordinators, self._advise), None
         return ClassicMembership(
-            self._policy(), self._pulse, self._context.coordinators, self._listeners(), self._assignors
+            self._policy(), self._poll_activity, self._context.coordinators, self._listeners(), self._assignors
         )
 
     def _note_session(self, seconds: float) -> None:
