@@ -3,8 +3,9 @@
 Thread: none (pure state machine); owned by the network thread, one per consumer that subscribes.
 
 Owns the subscription and the state (`states.py` has the table). `OwnedPartitions` knows what the application owns,
-`MemberRequests` talks to the coordinator, `GroupEntry` runs a rebalance. Never calls the application: it asks for a
-step and continues when that is done. Heartbeats continue meanwhile; the coordinator decides who is a member.
+`ClassicSteps` which partitions a step is about, `MemberRequests` sends requests to the coordinator, `GroupEntry` runs a
+rebalance. Never calls the application: it asks for a step and continues when that is done. Heartbeats continue
+meanwhile; the coordinator decides who is a member.
 
 Eager: the application releases everything before JoinGroup. Cooperative: JoinGroup lists the owned partitions, and
 after SyncGroup only those no longer assigned are released; then the member rejoins, so that others can have them.
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 from multilane.client.group.assignors import all_cooperative
 from multilane.client.group.classic.entry import GroupEntry
 from multilane.client.group.classic.member_requests import COORDINATOR_WAIT, MemberRequests
-from multilane.client.group.classic.owned_partitions import OwnedPartitions, PartitionSet
+from multilane.client.group.classic.owned_partitions import OwnedPartitions
 from multilane.client.group.classic.states import MEMBER, REBALANCING, SENDS_HEARTBEATS, ClassicState, checked
+from multilane.client.group.classic.steps import ClassicSteps
 from multilane.client.group.classic.verdicts import ErrorVerdict, advised, is_fenced_instance, judge, refused_pattern
 from multilane.client.group.membership import UNASSIGNED_FOR, Change, Identity, Subscription, warn_of_silence
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
@@ -59,11 +61,11 @@ class ClassicMembership:
         self.fenced_after = self._member_requests.fenced_after
         self._entry = GroupEntry(self._member_requests, listeners, assignors, policy.rack)
         self._owned_partitions = OwnedPartitions(listeners.step)
+        limit = policy.group.max_poll_interval
+        self._steps = ClassicSteps(self._owned_partitions, limit, is_cooperative=self._cooperative)
         self._subscription: Subscription | None = None
-        self._target: PartitionSet = frozenset()
         self._rejoin: str | None = None  # the reason for a due rebalance
         self._reason = ""
-        self._rebalance_since: float | None = None  # since when the group waits for us
         self._failure: MultilaneError | None = None
         self._unassigned_until = 0.0
         self._leave_callbacks: list[Callable[[], None]] = []
@@ -126,7 +128,7 @@ class ClassicMembership:
             if step.change is Change.ASSIGNED:
                 self._to(ClassicState.STABLE)
             else:
-                self._assign_target(now)
+                self._steps.assign(now)
         elif self.state is ClassicState.LOSING:
             self._lose_partitions(now)
 
@@ -155,9 +157,8 @@ class ClassicMembership:
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> Poll:
-        leaves = self._member_requests.send_leaves(
-            now
-        )  # first: a member that cannot send it is out at once, and may rejoin
+        # First: a member that cannot send it is out at once, and may rejoin.
+        leaves = self._member_requests.send_leaves(now)
         waits = [self._watch_application(now)]
         if self.state is ClassicState.STABLE:
             waits.append(self._check_for_rejoin(now))
@@ -224,7 +225,7 @@ class ClassicMembership:
         wait = self._member_requests.entry_wait(now)
         if wait > 0:
             return wait
-        if self._surplus():  # the subscription has changed in the meantime
+        if self._steps.surplus(self._wanted.topics):  # the subscription has changed in the meantime
             self._rebalance(self._reason, now)
             return NEVER
         if self._wanted.regex is not None:
@@ -273,10 +274,12 @@ class ClassicMembership:
         else:
             self._member_requests.syncing.state.succeeded()
             self._listeners.observer.count("group.rebalances")
-            self._rebalance_since = None
+            self._steps.group_waits_no_longer()
             if self._entry.is_mismatched:
                 self._rejoin = self._rejoin or "the assignment was made for another subscription"
-            self._reconcile(assigned, now)
+            self._to(ClassicState.RECONCILING)
+            if self._steps.reconcile(assigned, now):
+                self._rejoin = self._rejoin or "partitions were revoked"
 
     def on_interrupted(self, now: float) -> None:
         self._rebalance("the answer to SyncGroup was lost", now)
@@ -300,7 +303,7 @@ class ClassicMembership:
         if api is ApiKey.SYNC_GROUP:
             self._rebalance("the group began another rebalance", now)
         elif self.state in (ClassicState.STABLE, ClassicState.RECONCILING):
-            self._rebalance_since = now if self._rebalance_since is None else self._rebalance_since
+            self._steps.group_waits(now)
             self._rejoin = self._rejoin or "the group is rebalancing"
 
     def _on_unreadable(self, error: MultilaneError, now: float) -> None:
@@ -322,43 +325,20 @@ class ClassicMembership:
     def _rebalance(self, reason: str, now: float) -> None:
         self._rejoin, self._reason = None, reason
         self._entry.begin()
-        if self._surplus():
+        topics = self._wanted.topics
+        if self._steps.surplus(topics):
             self._to(ClassicState.REVOKING)
-            self._ask_to_revoke(now)
+            self._steps.revoke_surplus(topics, now)
         elif self.state is not ClassicState.JOINING:
             self._to(ClassicState.JOINING)
 
-    def _surplus(self) -> PartitionSet:
-        """Partitions that the application must release before JoinGroup."""
-        if not self._cooperative:
-            return self.owned
-        wanted = self._wanted.topics
-        return frozenset(partition for partition in self.owned if partition.topic not in wanted)
-
-    def _ask_to_revoke(self, now: float) -> None:
-        since = now if self._rebalance_since is None else self._rebalance_since
-        self._owned_partitions.ask(Change.REVOKED, self._surplus(), since + self._policy.group.max_poll_interval)
-
     def _revoke_or_join(self, now: float) -> None:
-        if self._surplus():  # the subscription changed once more
-            self._ask_to_revoke(now)
+        topics = self._wanted.topics
+        if self._steps.surplus(topics):  # the subscription changed once more
+            self._steps.revoke_surplus(topics, now)
         else:
-            self._rebalance_since = None
+            self._steps.group_waits_no_longer()
             self._to(ClassicState.JOINING)
-
-    def _reconcile(self, target: PartitionSet, now: float) -> None:
-        self._target = target
-        self._to(ClassicState.RECONCILING)
-        removed = self.owned - target
-        if removed:
-            self._rejoin = self._rejoin or "partitions were revoked"
-            self._owned_partitions.ask(Change.REVOKED, removed, now + self._policy.group.max_poll_interval)
-        else:
-            self._assign_target(now)
-
-    def _assign_target(self, now: float) -> None:
-        added = self._target - self.owned
-        self._owned_partitions.ask(Change.ASSIGNED, added, now + self._policy.group.max_poll_interval)
 
     def _lose(self, now: float, *, keep_id: bool = False) -> None:
         self._end_membership(keep_id=keep_id)
@@ -369,9 +349,9 @@ class ClassicMembership:
     def _lose_partitions(self, now: float) -> None:
         if self._owned_partitions.step is not None:
             return
-        if self.owned:
-            self._listeners.observer.count("group.lost", len(self.owned))
-            self._owned_partitions.ask(Change.LOST, self.owned, now + self._policy.group.max_poll_interval)
+        lost = self._steps.lose(now)
+        if lost:
+            self._listeners.observer.count("group.lost", lost)
         else:
             self._to(ClassicState.JOINING if self._failure is None else ClassicState.FAILED)
 
@@ -386,7 +366,8 @@ class ClassicMembership:
         self._member_requests.abandon()
         self._member_requests.forget_member(keep_id=keep_id)
         self._entry.end()
-        self._rejoin = self._rebalance_since = None
+        self._rejoin = None
+        self._steps.group_waits_no_longer()
 
     def _on_left(self, now: float) -> None:
         self._to(ClassicState.OUTSIDE)
