@@ -92,5 +92,5 @@ def test_many_hung_plain_functions_keep_neither_their_partition_nor_the_process(
         finally:
             child.kill()
     assert "and do not end" in told
-    assert "shop_program.py:9" in told
+    assert "shop_program.py:10" in told
     assert child.returncode == 0, told
