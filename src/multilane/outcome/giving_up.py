@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from multilane.outcome.backoff import BackoffSettings, seed_of
+from multilane.outcome.headers import ERROR_COUNT, last_value
 from multilane.outcome.in_place import Resting, attempts_in_place, resting
 from multilane.outcome.outage import Failure, rest_before
 from multilane.stacks import class_of, raised_at
@@ -57,7 +58,8 @@ class GivingUp:
         failure = Failure(class_of(error), raised_at(error), None)
         place = (record.topic, record.partition, record.offset)
         staying = self._staying.pop(place, None)
-        is_alike = self._is_alike(failure, succeeded)
+        is_news = last_value(record.headers, ERROR_COUNT) is None  # else it was given up before: it proves nothing
+        is_alike = is_news and self._is_alike(failure, succeeded)
         looks = looks_like_outage(error)
         if staying is None:
             staying = _Staying(failure, now, succeeded, LONGEST_STAY if looks else SHORT_STAY)
@@ -66,8 +68,9 @@ class GivingUp:
             has_changed = not (looks or failure.is_like(staying.failure))
             is_over = has_changed or succeeded > staying.succeeded or now - staying.since >= staying.seconds
         if is_over:
-            self._many = self._many + 1 if is_alike else 1
-            self._alike, self._succeeded = failure, succeeded
+            if is_news:
+                self._many = self._many + 1 if is_alike else 1
+                self._alike, self._succeeded = failure, succeeded
             return None
         self._remember(place, staying)
         again = now + rest_before(self._backoff, staying.probes, seed_of(*place))

@@ -10,6 +10,7 @@ import pytest
 from multilane.errors import ProcessingTimeout
 from multilane.outcome.backoff import RetryDelay
 from multilane.outcome.giving_up import FIRST_ALIKE, LONGEST_STAY, SHORT_STAY, GivingUp, looks_like_outage
+from multilane.outcome.headers import ERROR_COUNT
 from multilane.wire.records.record import Record
 
 BACKOFF = RetryDelay("exponential", 1.0, 60.0, 2.0)
@@ -111,6 +112,16 @@ def test_of_failures_that_only_are_alike_the_third_stays_for_a_minute():
     assert SHORT_STAY <= now <= SHORT_STAY + 10.0
     assert giving_up.stays(record(10), ValueError("bad"), 5, now) is not None, "nothing has succeeded yet"
     assert giving_up.stays(record(11), KeyError("bad"), 5, now) is None, "that is another reason"
+
+
+def test_records_that_an_error_consumer_has_returned_are_no_further_witnesses():
+    """Two poisoned records on a quiet topic would have waited for a minute in each of their rounds."""
+    giving_up = GivingUp(BACKOFF)
+    for offset in range(10):
+        headers = ((ERROR_COUNT, b"1"),) if offset > 1 else ()
+        assert giving_up.stays(record(offset)._replace(headers=headers), ValueError("bad"), 5, 0.0) is None
+    returned = record(11)._replace(headers=((ERROR_COUNT, b"1"),))
+    assert giving_up.stays(returned, REFUSED, 5, 0.0) is not None, "it looks like an outage nevertheless"
 
 
 def test_failures_between_which_others_succeed_are_given_up():
