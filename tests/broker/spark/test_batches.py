@@ -85,8 +85,7 @@ HUNG = MODULE.replace("async def index", "def index").replace(
 
 @pytest.mark.long
 def test_many_hung_plain_functions_keep_neither_their_partitions_nor_the_processes(shop):
-    """Six in each partition with two lanes; beyond four it stood still. Their calls are carried over from lease to
-    lease, and the workers end nevertheless."""
+    """Six in each partition with two lanes. Their calls are carried over, and the workers end nevertheless."""
     (shop.directory / "shop_app.py").write_text("import threading\n" + HUNG)
     shop.configure(maxProcessingTime="300ms", virtualPartitionCount=2)
     shop.fill(b"hang%d" % n for n in range(24))
