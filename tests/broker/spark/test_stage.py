@@ -348,7 +348,7 @@ def watched(made: Stall, checkpoint: str = "") -> tuple[list[str], list[str]]:
 
 
 def test_the_log_and_the_observer_of_a_batch(stall, fill):
-    made = stall(WATCHED)
+    made = stall(WATCHED, maxProcessingTime="10m")
     fill(made.topic, [(b"bad" if n == 3 else b"good", b"k%d" % n, (), 0) for n in range(39)])
     fill(made.topic, [(b"last", b"last", (), 0)])
     lines, observed = watched(made)

@@ -8,7 +8,6 @@ Checks everything that can be checked before Spark starts a task. Never serializ
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -59,7 +58,7 @@ def staged(app: App, frame: DataFrame, name: str, options: StageOptions) -> Data
         target,
         config.name,
         options.get("home", os.getcwd()),
-        log_level=logging.getLevelName(log.getEffectiveLevel()),
+        log_level=log.getEffectiveLevel(),
         reports=None if reports is None else reports.accumulator,
     )
     return outcomes_of(frame, plan, in_order=options.get("in_order"), tasks=options.get("tasks"))

@@ -59,7 +59,7 @@ class StagePlan:
     consumer: str
     home: str  # the directory of the application's modules and files
     sorts: bool = False  # whether the worker must sort the rows
-    log_level: str = "WARNING"  # the driver's: it applies where the worker's log is not configured
+    log_level: int = logging.WARNING  # the driver's: it applies where the worker's log is not configured
     reports: Accumulator[CompletedTasks] | None = None  # what tasks did, for the driver; None: Spark cannot carry it
 
 
@@ -190,7 +190,7 @@ def _spark_task() -> _SparkTask:
     return _SparkTask(context.partitionId(), context.stageId(), context.getLocalProperty(_QUERY_ID))
 
 
-def _show_log(level: str) -> None:
+def _show_log(level: int) -> None:
     """Write this library's log to the worker's stderr, unless the application has configured logging. Other loggers are
     left alone: the process belongs to the session."""
     ours = logger("multilane")
