@@ -66,6 +66,9 @@ SkipDeleted = Annotated[
 FailedOnly = Annotated[
     bool, typer.Option("--failed-only", help="Reprocess only the failed records of a finished backfill.")
 ]
+Metrics = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics (for Prometheus), /livez and /readyz.")
+]
 LogLevel = Annotated[Level, typer.Option(help="Lowest level to log (to stderr).")]
 
 
@@ -84,6 +87,7 @@ def backfill(  # noqa: PLR0913 - each is an option of the command
     errors_to_topic: ErrorsToTopic = False,
     skip_deleted: SkipDeleted = False,
     failed_only: FailedOnly = False,
+    metrics: Metrics = None,
     output: OutputOption = Output.table,
     log_level: LogLevel = Level.warning,
 ) -> None:
@@ -105,6 +109,7 @@ def backfill(  # noqa: PLR0913 - each is an option of the command
         errors_to_topic,
         skip_deleted,
         failed_only,
+        metrics,
         SparkSettings(CONTINUOUS, master, None, conf_pairs(conf or []), None, archive, host, level),
     )
     try:

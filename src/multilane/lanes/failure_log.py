@@ -96,6 +96,12 @@ class FailureLog:
         with self._lock:
             return self._kinds.take()
 
+    def begin(self) -> None:
+        """The counts start over. Kinds that were logged stay known."""
+        with self._lock:
+            self._kinds.take()
+            self._kinds.totals.clear()
+
     @property
     def totals(self) -> dict[FailureKind, int]:
         with self._lock:
