@@ -9,12 +9,12 @@ registered. Never connects before it runs.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from multilane.app.config_source import ConfigSource
 from multilane.app.last_resort import LastResort
 from multilane.app.runtime_overrides import RuntimeOverrides
 from multilane.app.signals import signals_resume, signals_stop
@@ -22,13 +22,12 @@ from multilane.clock import Clock, SystemClock
 from multilane.config.app.advice import advice
 from multilane.config.app.advising import gives_advice
 from multilane.config.app.clients import producer_properties
-from multilane.config.app.kafka_names import fault, given_properties, owner
-from multilane.config.app.loading import MEMBER_VARIABLE, FilePath, load_app
+from multilane.config.app.loading import FilePath
 from multilane.config.app.model import AppConfig
 from multilane.engines.process.driver import ProcessEngine
 from multilane.engines.process.progress import ProcessProgress
 from multilane.error_consumer.wiring import ErrorConsumers
-from multilane.errors import ConfigError, ConfigProblems
+from multilane.errors import ConfigError
 from multilane.lanes.failure_log import FailureSink
 from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.last_steps import LastStepFunction
@@ -72,10 +71,8 @@ class App:
     ) -> None:
         """Take one or more configuration files, or a loaded configuration. `properties` are Kafka properties for every
         client, for values that a file cannot hold, such as `sasl.oauthbearer.token.provider`."""
-        self._sources = files if isinstance(files, AppConfig | str | os.PathLike) else tuple(files)
-        self._profile = profile
-        self._properties = properties or {}
-        self.config = self._configured(os.environ)
+        self._config_source = ConfigSource(files, profile, properties)
+        self.config = self._config_source.load()
         for hint in advice(self.config) if gives_advice() else ():
             log.warning("%s", hint)
         self._clock = clock or SystemClock()
@@ -91,16 +88,9 @@ class App:
         self._failure_sink: FailureSink | None = None
         self.progress: Progress | None = None  # of the current run, or of the last one
 
-    def _configured(self, env: Mapping[str, str]) -> AppConfig:
-        files = self._sources
-        loaded = files if isinstance(files, AppConfig) else load_app(files, self._profile, env)
-        return _with_properties(loaded, self._properties)
-
     def config_of(self, member: int) -> AppConfig | None:
         """The configuration as the member with this number reads it; None if the app was not made from files."""
-        if isinstance(self._sources, AppConfig):
-            return None
-        return self._configured({**os.environ, MEMBER_VARIABLE: str(member)})
+        return self._config_source.load_for(member)
 
     # --- registering -------------------------------------------------------------------------------------------------
 
@@ -378,20 +368,3 @@ class App:
     def engine(self) -> ProcessEngine | None:
         """The running engine, to watch or steer it; None between runs."""
         return self._engine
-
-
-def _with_properties(config: AppConfig, properties: Mapping[str, object]) -> AppConfig:
-    """Add these properties to every cluster. A cluster's own properties win."""
-    if not properties:
-        return config
-    given = given_properties(properties)
-    problems = [problem for key, value in given.items() if (problem := fault(key, value))]
-    if problems:
-        raise ConfigProblems(problems)
-    if any(owner(key) == "bootstrap.servers" for key in given):
-        raise ConfigError("properties: leave out bootstrap.servers; it comes from the `brokers` of each cluster")
-    clusters = {
-        name: cluster.model_copy(update={"properties": {**given, **cluster.properties}})
-        for name, cluster in config.clusters.items()
-    }
-    return config.model_copy(update={"clusters": clusters})
