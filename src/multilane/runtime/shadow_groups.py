@@ -10,7 +10,7 @@ not commit to: the app goes on without it. Owns a consumer for each shadow group
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -108,22 +108,34 @@ class ShadowGroup:
 
 
 class ShadowGroups:
-    """`topics` of each trigger: its topic and its retry topic."""
+    """Those of the triggers that run now: triggers may come and go."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self,
+        triggers: Callable[[], Mapping[str, tuple[str, str | None]]],
+        make: Callable[[str], ShadowGroup | None],
+        clock: Clock,
+    ) -> None:
+        """`triggers` returns the topic and the retry topic of each; `make` its shadow group, None if it wants none."""
+        self._triggers = triggers
+        self._make = make
         self._clock = clock
-        self._groups: dict[str, tuple[ShadowGroup, str, str | None]] = {}
-
-    def add(self, trigger: str, group: ShadowGroup, topic: str, retry: str | None) -> None:
-        self._groups[trigger] = (group, topic, retry)
+        self._groups: dict[str, ShadowGroup | None] = {}
 
     def note(self, commits: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The shared group has committed these."""
+        triggers = self._triggers()
+        for name in triggers.keys() - self._groups.keys():
+            self._groups[name] = self._make(name)
+        wanted = {name: group for name, group in self._groups.items() if group is not None and name in triggers}
+        if not wanted:
+            return
         for partition, commit in commits.items():
             positions = completion_map.read(commit.metadata, int(commit.offset)).positions
-            for trigger, (group, topic, retry) in self._groups.items():
-                if partition.topic == topic and trigger in positions:
-                    group.note(partition, positions[trigger].offset)
+            for name, group in wanted.items():
+                topic, retry = triggers[name]
+                if partition.topic == topic and name in positions:
+                    group.note(partition, positions[name].offset)
                 elif partition.topic == retry:
                     group.note(partition, int(commit.offset))
 
@@ -134,8 +146,13 @@ class ShadowGroups:
             await self._publish()
 
     async def _publish(self) -> None:
-        for group, _, _ in self._groups.values():
-            await group.publish(self._clock.monotonic())
+        triggers = self._triggers()
+        for name, group in list(self._groups.items()):
+            if group is not None:
+                await group.publish(self._clock.monotonic())
+            if name not in triggers:  # it has left
+                del self._groups[name]
+                await self._close([group])
 
     async def close(self) -> None:
         """Publish what was committed last."""
@@ -144,7 +161,10 @@ class ShadowGroups:
         except TimeoutError:
             log.warning("the last positions of triggers were not published in their shadow groups in time")
         finally:
-            await asyncio.gather(*(group.close() for group, _, _ in self._groups.values()))
+            await self._close(self._groups.values())
+
+    async def _close(self, groups: Iterable[ShadowGroup | None]) -> None:
+        await asyncio.gather(*(group.close() for group in groups if group is not None))
 
 
 def mark_of(group: str) -> str:

@@ -29,8 +29,8 @@ _AGAIN: Final = 300.0  # a member too many has no partition for good
 
 
 class StarvationWatch:
-    def __init__(self, group: str, topics: Mapping[str, Sequence[str]], look: Look, clock: Clock) -> None:
-        """`topics` of each consumer."""
+    def __init__(self, group: str, topics: Callable[[], Mapping[str, Sequence[str]]], look: Look, clock: Clock) -> None:
+        """`topics` returns those of each consumer: consumers may come and go."""
         self._group = group
         self._topics = topics
         self._look = look
@@ -52,7 +52,7 @@ class StarvationWatch:
             self._missing_since.clear()
             return False
         having = {partition.topic for partition in held}
-        missing = {topic for topics in self._topics.values() for topic in topics} - having
+        missing = {topic for topics in self._topics().values() for topic in topics} - having
         self._missing_since = {topic: self._missing_since.get(topic, now) for topic in missing}
         return now >= self._not_before and any(now - since >= PATIENCE for since in self._missing_since.values())
 
@@ -65,7 +65,7 @@ class StarvationWatch:
             log.debug("group %s: cannot tell whether partitions have no member: %s", self._group, error)
             return
         if found and frozenset(found) != self._reported:
-            names = [n for n, own in self._topics.items() if any(p.topic in own for p in found)]
+            names = [n for n, own in self._topics().items() if any(p.topic in own for p in found)]
             log.warning(
                 "group %s: no member has %s, so %s get no records of them. The assignor %s has left them out: whoever "
                 "leads the group may not know topics that it does not read. Give all members the same topics (sharing: "

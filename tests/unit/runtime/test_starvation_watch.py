@@ -10,7 +10,8 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 def watch() -> StarvationWatch:
-    return StarvationWatch("g", {"one": ("a",), "two": ("b", "b.retry")}, lambda topics: ("range", ()), ManualClock())
+    topics = {"one": ("a",), "two": ("b", "b.retry")}
+    return StarvationWatch("g", lambda: topics, lambda missing: ("range", ()), ManualClock())
 
 
 def test_a_member_with_partitions_of_all_topics_asks_nothing():

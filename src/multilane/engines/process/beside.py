@@ -21,7 +21,7 @@ from multilane.logs import logger
 from multilane.metrics.observer import Observer
 from multilane.runtime.gauges import is_member
 from multilane.runtime.group_lanes import GroupLanes
-from multilane.runtime.shadow_groups import HeldPartitions, ShadowGroup, ShadowGroups, mark_of
+from multilane.runtime.shadow_groups import ShadowGroup, ShadowGroups, mark_of
 from multilane.runtime.starvation_watch import StarvationWatch, look_with
 from multilane.types import TopicPartition
 
@@ -37,11 +37,25 @@ async def beside(
     def held() -> Collection[TopicPartition] | None:
         return consumer.assignment if is_member(consumer) else None
 
-    factories = lanes.consumers
-    admin = partial(Admin, next(iter(factories.values())).source.admin_properties, clock=clock, observer=observer)
+    admin = partial(Admin, next(iter(lanes.consumers.values())).source.admin_properties, clock=clock, observer=observer)
     look = look_with(admin, lanes.config.group_id)
-    topics = {name: factory.source.topics.names for name, factory in factories.items()}
-    shadows = _shadows(lanes, held, clock, observer)
+
+    def topics() -> dict[str, tuple[str, ...]]:
+        return {name: factory.source.topics.names for name, factory in lanes.consumers.items()}
+
+    def shadow_of(name: str) -> ShadowGroup | None:
+        factory = lanes.consumers[name]
+        group = factory.config.shadow_group
+        if group is None:
+            return None
+        properties = factory.source.reader_properties | {"group.id": group, "enable.auto.commit": False}
+        publisher = AsyncConsumer(properties, clock=clock, observer=observer)
+        return ShadowGroup(group, mark_of(lanes.config.group_id), publisher, held)
+
+    def triggers() -> dict[str, tuple[str, str | None]]:
+        return {name: (factory.config.topic, factory.config.retry) for name, factory in lanes.consumers.items()}
+
+    shadows = ShadowGroups(triggers, shadow_of, clock)
     pump.on_committed(shadows.note)
     jobs = [StarvationWatch(lanes.config.group_id, topics, look, clock).run(held), shadows.run()]
     tasks = [asyncio.create_task(_logged(job), name=f"multilane beside {lanes.config.name}") for job in jobs]
@@ -52,18 +66,6 @@ async def beside(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await _logged(shadows.close())
-
-
-def _shadows(lanes: GroupLanes, held: HeldPartitions, clock: Clock, observer: Observer) -> ShadowGroups:
-    shadows = ShadowGroups(clock)
-    for name, factory in lanes.consumers.items():
-        shadow = factory.config.shadow_group
-        if shadow is not None:
-            properties = factory.source.reader_properties | {"group.id": shadow, "enable.auto.commit": False}
-            publisher = AsyncConsumer(properties, clock=clock, observer=observer)
-            group = ShadowGroup(shadow, mark_of(lanes.config.group_id), publisher, held)
-            shadows.add(name, group, factory.config.topic, factory.config.retry)
-    return shadows
 
 
 async def _logged(job: Coroutine[Any, Any, None]) -> None:
