@@ -42,11 +42,16 @@ def key_of_trigger(consumer: ConsumerGroupConfig, cluster: ClusterConfig) -> Sha
 def units(consumers: Iterable[Pair]) -> list[tuple[str, ...]]:
     """The consumers that share a member, by name, in the order of the configuration. A consumer that does not share is
     in none of them."""
-    found: dict[SharingKey, list[str]] = {}
+    return list(units_by_key(consumers).values())
+
+
+def units_by_key(consumers: Iterable[Pair]) -> dict[SharingKey, tuple[str, ...]]:
+    found: dict[SharingKey, tuple[str, ...]] = {}
     for consumer, cluster in consumers:
         if shares(consumer, cluster):
-            found.setdefault(key_of_trigger(consumer, cluster), []).append(consumer.name)
-    return [tuple(names) for names in found.values()]
+            key = key_of_trigger(consumer, cluster)
+            found[key] = (*found.get(key, ()), consumer.name)
+    return found
 
 
 def side_by_side(consumers: Iterable[Pair]) -> frozenset[str]:
