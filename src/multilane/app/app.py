@@ -284,18 +284,19 @@ class App:
         if not self._registrations and not self.config.shovels:
             raise ConfigError("nothing to run: register a function with @app.listener(name)")
 
-    async def serve(self) -> None:
-        """Consume on the running event loop, until `stop` or cancellation."""
+    async def serve(self, on_begun: Callable[[], object] | None = None) -> None:
+        """Consume on the running event loop, until `stop` or cancellation. `on_begun`: it may begin empty."""
         if self._engine is not None:
             raise ConfigError("this application is already running")
-        self.check_runnable()
+        if on_begun is None:
+            self.check_runnable()
         self._loop = asyncio.get_running_loop()
         self._engine = self._build_engine()
         if self._is_stopped:
             self._engine.stop()
         try:
             with self._subscriptions.served_by(self._engine), self.overrides.applied_by(self._engine.apply_overrides):
-                await self._engine.run()
+                await self._engine.run(on_begun)
         finally:
             self._engine = None
             self._is_stopped = False
@@ -378,7 +379,7 @@ class App:
 
     @contextmanager
     def observed_by(self, observer: Observer) -> Iterator[None]:
-        """Add an observer for runs that begin in this context."""
+        """Adds an observer for runs that begin in this context."""
         before, self.observer = self.observer, pair(self.observer, observer)
         try:
             yield
@@ -387,7 +388,6 @@ class App:
 
     @contextmanager
     def failures_to(self, sink: FailureSink) -> Iterator[None]:
-        """Report failures to this sink, for lanes that are created in this context."""
         before, self._failure_sink = self._failure_sink, sink
         try:
             yield

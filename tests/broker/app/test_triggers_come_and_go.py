@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from broker.app.conftest import Shop, running
 from broker.app.test_sharing import Triggers
 from lane_world import until
+from multilane.client.async_consumer import AsyncConsumer
 from multilane.client.produce.producer import Producer
-from multilane.errors import ConfigError
+from multilane.errors import ConfigError, GroupRefused, InstanceFenced
 from multilane.types import TopicPartition
 
 pytestmark = [pytest.mark.broker]
@@ -221,3 +223,31 @@ async def test_drain_finishes_and_says_what_is_left(shop):
     assert left["a"] == 0
     assert left["stuck"] == 100 - len(triggers.got["stuck"])
     assert triggers.commits()[TopicPartition(shop.main, 0)][1].positions["a"].offset == 100
+
+
+async def test_a_fenced_member_comes_back_when_the_other_is_gone(shop, caplog):
+    """A second process with the same group.instance.id fences it. It waits, longer each time, and takes its place back;
+    what it had settled is not repeated."""
+    fill_first(shop, 100)
+    static = {"group.instance.id": "one", "group.protocol": "classic"}
+    triggers = Triggers(shop, ["a", "b"], commitInterval="1h", properties=static)
+    async with running(triggers.app) as task:
+        await until(lambda: all(len(triggers.got[n]) == 100 for n in "ab") or task.done())
+        other = AsyncConsumer({"bootstrap.servers": shop.bootstrap, "group.id": triggers.group, **static})
+        async with other:
+            other.subscribe([shop.main])
+            with suppress(InstanceFenced):
+                while "the consumer that it shares failed: InstanceFenced" not in caplog.text:
+                    await other.poll(0.1)
+        await asyncio.to_thread(fill, shop, 50, 100)
+        await until(lambda: all(len(triggers.handled(n)) == 150 for n in "ab") or task.done(), 60)
+    await task
+    assert [len(triggers.got[name]) for name in "ab"] == [150, 150]
+
+
+async def test_a_wrong_configuration_still_ends_the_app(shop):
+    """Before it was ever a member, the group's refusal is no accident."""
+    fill_first(shop, 1)
+    triggers = Triggers(shop, ["a", "b"], properties={"group.protocol": "classic"}, sessionTimeout="1ms")
+    with pytest.raises(GroupRefused):
+        await asyncio.wait_for(triggers.app.serve(), 60)

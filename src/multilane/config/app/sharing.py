@@ -60,9 +60,14 @@ def side_by_side(consumers: Iterable[Pair]) -> frozenset[str]:
 
 
 def of_conflicts(consumers: Iterable[Pair], cluster_of: ClusterOf) -> Iterator[EntryFinding]:
-    """Consumers of one group and topic that would divide its partitions although they say that they share, and triggers
-    that would handle each other's retries."""
-    for (first, first_cluster), (second, second_cluster) in combinations(list(consumers), 2):
+    """Consumers of one group and topic that would divide its partitions although they say that they share, triggers
+    that would handle each other's retries, and late starts where nobody shares."""
+    consumers = list(consumers)
+    for consumer, cluster in consumers:
+        if consumer.begin is not None and not shares(consumer, cluster):
+            what = "it says where a consumer begins that joins others that share, and this one does not share"
+            yield "consumers", consumer.name, RuleFinding(("begin",), what, "set sharing, or use offsetInitial")
+    for (first, first_cluster), (second, second_cluster) in combinations(consumers, 2):
         modes = mode_of(first, first_cluster), mode_of(second, second_cluster)
         if first.group_id != second.group_id or None in modes or not _are_one(cluster_of, first, second):
             continue

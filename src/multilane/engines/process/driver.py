@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from multilane.clock import Clock
 from multilane.config.sharing_key import SharingKey
-from multilane.engines.process.consumer_pool import ConsumerLease, ConsumerPool
+from multilane.engines.process.leases import Lease, Leases
 from multilane.engines.process.progress import ProcessProgress
-from multilane.engines.process.shared_consumer import SharedConsumer
+from multilane.engines.process.shared_group import SharedGroup
 from multilane.engines.process.worker import ProcessGroup
 from multilane.error_consumer.wiring import ErrorConsumers
 from multilane.errors import ConfigError
@@ -50,8 +50,8 @@ class ProcessEngine:
         self._is_running = False
         self._members: list[ProcessGroup] = []  # those that run, or will
         self._changed = asyncio.Event()
-        self.pool: ConsumerPool[SharedConsumer] = ConsumerPool(lambda consumer: consumer.stop())
-        self._leases: dict[str, ConsumerLease[SharedConsumer]] = {}  # by trigger
+        self.pool: Leases[SharedGroup] = Leases(lambda consumer: consumer.stop())
+        self._leases: dict[str, Lease[SharedGroup]] = {}  # by trigger
         self._changing = asyncio.Lock()
         self.consumers: dict[str, LaneFactory] = {}
         for each in lanes:
@@ -68,9 +68,9 @@ class ProcessEngine:
             self._begin(ProcessGroup(lanes, self._clock, self._observer))
         self.consumers.update(lanes.consumers)
 
-    def _lease(self, key: SharingKey, lanes: SharedLanes) -> ConsumerLease[SharedConsumer]:
-        def make() -> SharedConsumer:
-            return SharedConsumer(lanes, self._clock, self._observer)
+    def _lease(self, key: SharingKey, lanes: SharedLanes) -> Lease[SharedGroup]:
+        def make() -> SharedGroup:
+            return SharedGroup(lanes, self._clock, self._observer)
 
         lease = self.pool.acquire(key, make)
         if lease.is_new:
@@ -88,7 +88,7 @@ class ProcessEngine:
         """By name: that of a consumer, or those of the triggers that share it."""
         return {group.config.name: group for group in self._members}
 
-    async def run(self) -> None:
+    async def run(self, on_begun: Callable[[], object] | None = None) -> None:
         self._is_running = True
         for group in list(self._members):
             self._tasks[group] = asyncio.create_task(group.run(), name=f"multilane group {group.config.name}")
@@ -98,6 +98,8 @@ class ProcessEngine:
         )
         try:
             await self.errors.start()
+            if on_begun is not None:
+                on_begun()
             await self._until_one_ends(waiting)
         finally:
             self._is_running = False
@@ -137,7 +139,7 @@ class ProcessEngine:
             self._leases[name] = lease
             self.consumers[name] = factory
 
-    def _gone(self, key: SharingKey) -> SharedConsumer:
+    def _gone(self, key: SharingKey) -> SharedGroup:
         raise ConfigError(f"the shared consumer {key} has just ended: subscribe again")
 
     async def unsubscribe(self, name: str) -> None:

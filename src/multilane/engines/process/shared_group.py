@@ -40,7 +40,7 @@ log = logger(__name__)
 _ENDS_THE_APP = (ConfigError, BreakerOpen, AuditNotWritten)
 
 
-class SharedConsumer(ProcessGroup):
+class SharedGroup(ProcessGroup):
     """Make it inside the running loop. It runs until `stop`."""
 
     def __init__(self, lanes: SharedLanes, clock: Clock, observer: Observer = NO_OBSERVER) -> None:

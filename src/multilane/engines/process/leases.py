@@ -1,4 +1,4 @@
-"""The shared consumers of a process, by sharing key, each for as long as somebody has a lease on it.
+"""Shared consumers by sharing key, each for as long as somebody has a lease on it.
 
 Thread: any; a lock guards the table.
 
@@ -25,7 +25,7 @@ class _Leased(Generic[C]):
     leases: int
 
 
-class ConsumerPool(Generic[C]):
+class Leases(Generic[C]):
     def __init__(self, close: Callable[[C], object]) -> None:
         """`close` is called without the lock, once for each consumer, after its last lease."""
         self._close = close
@@ -37,7 +37,7 @@ class ConsumerPool(Generic[C]):
         with self._lock:
             return {key: leased.consumer for key, leased in self._leased.items()}
 
-    def acquire(self, key: SharingKey, make: Callable[[], C]) -> ConsumerLease[C]:
+    def acquire(self, key: SharingKey, make: Callable[[], C]) -> Lease[C]:
         """`make` is called with the lock held if there is no consumer for this key."""
         with self._lock:
             leased = self._leased.get(key)
@@ -45,9 +45,9 @@ class ConsumerPool(Generic[C]):
             if leased is None:
                 leased = self._leased[key] = _Leased(make(), 0)
             leased.leases += 1
-            return ConsumerLease(self, key, leased.consumer, is_new=is_new)
+            return Lease(self, key, leased.consumer, is_new=is_new)
 
-    def release(self, lease: ConsumerLease[C]) -> bool:
+    def release(self, lease: Lease[C]) -> bool:
         """Returns whether it was the last one. A lease counts once."""
         with self._lock:
             if lease.is_released:
@@ -67,12 +67,12 @@ class ConsumerPool(Generic[C]):
             return 0 if leased is None else leased.leases
 
 
-class ConsumerLease(Generic[C]):
+class Lease(Generic[C]):
     """One trigger's share of a consumer."""
 
     __slots__ = ("_pool", "consumer", "is_new", "is_released", "key")
 
-    def __init__(self, pool: ConsumerPool[C], key: SharingKey, consumer: C, *, is_new: bool) -> None:
+    def __init__(self, pool: Leases[C], key: SharingKey, consumer: C, *, is_new: bool) -> None:
         self._pool = pool
         self.key = key
         self.consumer = consumer
