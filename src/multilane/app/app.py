@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from multilane.app.given_properties import with_properties
@@ -253,7 +254,7 @@ class App:
     def lane_factories(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, LaneFactory]:
         """A factory for the lanes of each consumer, by name, for engines that feed them. `for_rows`: they are fed from
         a DataFrame. Call it inside a running event loop."""
-        self._counts = observer
+        self._counts, self._subscriptions.has_factories = observer, True
         return {
             name: self._lane_factory(registration.for_rows() if for_rows else registration)
             for name, registration in self._registrations.items()
@@ -291,12 +292,12 @@ class App:
         if on_begun is None:
             self.check_runnable()
         self._loop = asyncio.get_running_loop()
-        self._engine = self._build_engine()
-        if self._is_stopped:
-            self._engine.stop()
         try:
-            with self._subscriptions.served_by(self._engine), self.overrides.applied_by(self._engine.apply_overrides):
-                await self._engine.run(on_begun)
+            with self._subscriptions.served_by(self._build_engine) as self._engine:
+                if self._is_stopped:
+                    self._engine.stop()
+                with self.overrides.applied_by(self._engine.apply_overrides):
+                    await self._engine.run(on_begun)
         finally:
             self._engine = None
             self._is_stopped = False
@@ -334,21 +335,18 @@ class App:
     ) -> Future[None]:
         """Register a listener at run time; from any thread. The future completes when it takes part. A consumer that
         shares begins at the group's position, or at `begin`: `earliest`, `latest` or a time."""
-        self._subscriptions.check_possible(self.overrides.are_applied)
-        self.listener(name, **options)(function)
-        return self._subscriptions.begin(name, begin)
+        register = partial(self.listener(name, **options), function)
+        return self._subscriptions.begin(name, begin, register, is_running=self.overrides.are_applied)
 
     def unsubscribe(self, name: str) -> Future[None]:
         """The consumer finishes its records in flight and leaves for good; from any thread. Commits wait for it no
         longer. The future completes when it has left."""
-        self._subscriptions.check_possible(self.overrides.are_applied)
-        return self._subscriptions.end(self.registration(name).config.name)
+        return self._subscriptions.end(self.registration(name).config.name, is_running=self.overrides.are_applied)
 
     def drain(self, timeout: float) -> Future[LeftBehind]:
         """Stop, with `timeout` seconds for records in flight; from any thread. The result: how many records of each
         consumer were read and not settled. They are redelivered."""
-        self._subscriptions.check_possible(self.overrides.are_applied)
-        return self._subscriptions.drain(timeout)
+        return self._subscriptions.drain(timeout, is_running=self.overrides.are_applied)
 
     # --- overrides ---------------------------------------------------------------------------------------------------
 
