@@ -84,6 +84,8 @@ class SharedGroup(ProcessGroup):
         pump.keep_starts(self._kept)
         self._shared.on_cut, self._shared.on_failure = pump.cut, pump.fail
         self._ended, self._latest = asyncio.Event(), pump
+        if self._joins_again:  # a trigger came while this consumer was made
+            pump.stop()
         return pump
 
     def _may_go_on(self, error: Exception) -> bool:
