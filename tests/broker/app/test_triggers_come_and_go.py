@@ -233,8 +233,9 @@ async def test_a_fenced_member_comes_back_when_the_other_is_gone(shop, caplog):
     triggers = Triggers(shop, ["a", "b"], commitInterval="1h", properties=static)
     async with running(triggers.app) as task:
         await until(lambda: all(len(triggers.got[n]) == 100 for n in "ab") or task.done())
-        other = AsyncConsumer({"bootstrap.servers": shop.bootstrap, "group.id": triggers.group, **static})
-        async with other:
+        passive = {"enable.auto.commit": False, "auto.offset.reset": "latest"}
+        brokers = {"bootstrap.servers": shop.bootstrap, "group.id": triggers.group}
+        async with AsyncConsumer({**brokers, **static, **passive}) as other:
             other.subscribe([shop.main])
             with suppress(InstanceFenced):
                 while "the consumer that it shares failed: InstanceFenced" not in caplog.text:
@@ -248,6 +249,6 @@ async def test_a_fenced_member_comes_back_when_the_other_is_gone(shop, caplog):
 async def test_a_wrong_configuration_still_ends_the_app(shop):
     """Before it was ever a member, the group's refusal is no accident."""
     fill_first(shop, 1)
-    triggers = Triggers(shop, ["a", "b"], properties={"group.protocol": "classic"}, sessionTimeout="1ms")
+    triggers = Triggers(shop, ["a", "b"], properties={"group.protocol": "classic"}, sessionTimeout="10h")
     with pytest.raises(GroupRefused):
         await asyncio.wait_for(triggers.app.serve(), 60)
