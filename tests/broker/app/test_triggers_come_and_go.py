@@ -171,29 +171,36 @@ def main_names(triggers: Triggers) -> set[str]:
     return {name for _, text in triggers.commits().values() for name in text.positions}
 
 
-async def test_a_failed_network_thread_gets_a_new_consumer_and_repeats_nothing(shop, caplog):
-    """Each trigger is told, and goes on at its own position, also where nothing could be committed."""
-    fill_first(shop, 200)
-    triggers = Triggers(shop, ["a", "b"], commitInterval="1h")
-    async with running(triggers.app) as task:
-        await until(lambda: all(len(triggers.got[n]) == 200 for n in "ab") or task.done())
-        assert triggers.commits() == {}
-        crash_network(triggers)
-        await asyncio.to_thread(fill, shop, 100, 200)
-        await until(lambda: all(len(triggers.got[n]) >= 300 for n in "ab") or task.done(), 60)
-    await task
-    for name in "ab":
-        assert len(triggers.got[name]) == len(triggers.handled(name)) == 300
-        assert f"trigger {name}: the consumer that it shares failed: ClientFailed" in caplog.text
-    assert sum(offset for offset, _ in triggers.commits().values()) == 300
-
-
 def crash_network(triggers: Triggers) -> None:
     """As an unexpected exception of the decoder does."""
     from multilane.client.network_events import CrashThread
 
     [group] = triggers.app.engine.groups.values()
     group._consumer._state._lease.thread.put(CrashThread(RuntimeError("injected")))
+
+
+def crash_pump(triggers: Triggers) -> None:
+    """An exception that nobody expects."""
+    [group] = triggers.app.engine.groups.values()
+    group._pump.fail(ZeroDivisionError("injected"))
+
+
+@pytest.mark.parametrize(("crash", "error"), [(crash_network, "ClientFailed"), (crash_pump, "ZeroDivisionError")])
+async def test_a_failed_consumer_is_replaced_and_nothing_is_repeated(shop, caplog, crash, error):
+    """Each trigger is told, and goes on at its own position, also where nothing could be committed."""
+    fill_first(shop, 200)
+    triggers = Triggers(shop, ["a", "b"], commitInterval="1h")
+    async with running(triggers.app) as task:
+        await until(lambda: all(len(triggers.got[n]) == 200 for n in "ab") or task.done())
+        assert triggers.commits() == {}
+        crash(triggers)
+        await asyncio.to_thread(fill, shop, 100, 200)
+        await until(lambda: all(len(triggers.got[n]) >= 300 for n in "ab") or task.done(), 60)
+    await task
+    for name in "ab":
+        assert len(triggers.got[name]) == len(triggers.handled(name)) == 300
+        assert f"trigger {name}: the consumer that it shares failed: {error}" in caplog.text
+    assert sum(offset for offset, _ in triggers.commits().values()) == 300
 
 
 async def test_who_may_not_subscribe_is_told_why(shop):
