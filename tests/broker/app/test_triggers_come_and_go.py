@@ -203,6 +203,28 @@ async def test_a_failed_consumer_is_replaced_and_nothing_is_repeated(shop, caplo
     assert sum(offset for offset, _ in triggers.commits().values()) == 300
 
 
+async def test_a_detached_trigger_goes_on_with_the_new_consumer(shop, caplog):
+    """A failure of its reader is one of the member that runs then."""
+    fill_first(shop, 200, partitions=1)
+    triggers = Changing(shop, ["a"], ["early"], commitInterval="1h")
+    async with running(triggers.app) as task:
+        await until(lambda: len(triggers.got["a"]) == 200 or task.done())
+        triggers.hangs["early"] = asyncio.Event()
+        await triggers.subscribe("early", begin="earliest")
+        await until(lambda: len(triggers.got["early"]) == 180)
+        crash_network(triggers)
+        [group] = triggers.app.engine.groups.values()
+        await until(lambda: "ClientFailed" in caplog.text and group._pump is not None and group._pump.processors)
+        [reader] = group._shared._readers.values()
+        reader._on_failure(ZeroDivisionError("injected"))
+        await until(lambda: "failed: ZeroDivisionError" in caplog.text)
+        triggers.hangs["early"].set()
+        await asyncio.to_thread(fill, shop, 50, 200)
+        await until(lambda: all(len(triggers.handled(n)) == 250 for n in ("a", "early")) or task.done(), 60)
+    await task
+    assert [len(triggers.got[name]) for name in ("a", "early")] == [250, 250]
+
+
 async def test_who_may_not_subscribe_is_told_why(shop):
     fill_first(shop, 10)
     triggers = Changing(shop, ["a"], ["b"])

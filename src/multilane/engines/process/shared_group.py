@@ -66,7 +66,7 @@ class SharedGroup(ProcessGroup):
             self._joins_again = False
             self._restarts.start(self._clock.monotonic())
             try:
-                await super()._take_part()
+                await self._live()
             except Exception as error:
                 if self._stopping.is_set() or not self._may_go_on(error):
                     raise
@@ -74,10 +74,14 @@ class SharedGroup(ProcessGroup):
             else:
                 if not self._joins_again:
                     return
-            finally:
-                self._ended.set()
             while self._departed:
                 await self._shared.remove(self._departed.pop())
+
+    async def _live(self) -> None:
+        try:
+            await super()._take_part()
+        finally:
+            self._ended.set()
 
     def _pump_of(self, consumer: AsyncConsumer) -> Pump:
         pump = super()._pump_of(consumer)
