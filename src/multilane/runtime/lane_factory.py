@@ -229,6 +229,11 @@ class LaneFactory:
         """How many records came to its processors."""
         return self._lifetimes.received
 
+    @property
+    def left(self) -> int:
+        """How many records came and were not settled when their processors ended."""
+        return self._lifetimes.left
+
     def _rules(self, watch: Watch) -> WorkRules:
         config = self.config
         return WorkRules(

@@ -38,7 +38,7 @@ class SettledCounts:
 
     def take(self, groups: SettlingGroups) -> list[Count]:
         counts: list[Count] = []
-        for name, group in groups.items():
+        for name, group in list(groups.items()):  # consumers come and go on another thread
             for metric, total in ((SETTLED, group.settled), (RECEIVED, group.received)):
                 more = total - self._known[metric, name]
                 if more > 0:  # the number is a sum, and the loop may be between two of its parts
