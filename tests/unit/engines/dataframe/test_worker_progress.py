@@ -22,7 +22,7 @@ def lines(caplog):
 class World:
     def __init__(self):
         self.clock, self.observer = ManualClock(), Counts()
-        self.lanes = SimpleNamespace(settled=0)
+        self.lanes = SimpleNamespace(settled=0, received=0)
         self.progress = WorkerProgress(self.observer, self.clock)
 
     def begin(self, *, in_stream=False):
