@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assignor_cases import Group, everything, groups, unsound
 from multilane.client.group.assignors import Assignor, AssignorMember, GroupAssignment, TopicShape, find_assignor
-from multilane.client.group.assignors.user_data import read_generation, read_stake, write_stake
+from multilane.client.group.assignors.user_data import read_generation, read_ownership, write_ownership
 from multilane.types import TopicPartition
 
 EAGER = [find_assignor(name) for name in ("range", "roundrobin", "sticky")]
@@ -151,7 +151,7 @@ def test_hostile_user_data_harms_nobody(assignor, group, data):
 @given(data=st.binary(max_size=60))
 @settings(max_examples=500, deadline=None)
 def test_any_bytes_can_be_read(data):
-    read_stake(data)
+    read_ownership(data)
     read_generation(data)
 
 
@@ -160,8 +160,8 @@ PARTITIONS = st.builds(TopicPartition, st.sampled_from(["a", "b", "a-long-name.o
 
 @given(owned=st.lists(PARTITIONS, unique=True, max_size=20), generation=st.integers(-1, 2**31 - 1))
 def test_user_data_comes_back_as_it_was_written(owned, generation):
-    stake = read_stake(write_stake(owned, generation))
-    assert (sorted(stake.partitions), stake.generation) == (sorted(owned), generation)
+    ownership = read_ownership(write_ownership(owned, generation))
+    assert (sorted(ownership.partitions), ownership.generation) == (sorted(owned), generation)
 
 
 @pytest.mark.parametrize("assignor", ALL, ids=named)

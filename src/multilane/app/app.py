@@ -9,7 +9,6 @@ registered. Never connects before it runs.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from multilane.app.given_properties import with_properties
+from multilane.app.config_source import ConfigSource
 from multilane.app.last_resort import LastResort
 from multilane.app.runtime_overrides import RuntimeOverrides
 from multilane.app.signals import signals_resume, signals_stop
@@ -27,7 +26,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.config.app.advice import advice
 from multilane.config.app.advising import gives_advice
 from multilane.config.app.clients import producer_properties
-from multilane.config.app.loading import MEMBER_VARIABLE, FilePath, load_app
+from multilane.config.app.loading import FilePath
 from multilane.config.app.model import AppConfig
 from multilane.engines.process.driver import ProcessEngine
 from multilane.engines.process.progress import ProcessProgress
@@ -40,7 +39,7 @@ from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Observer, completed, pair
+from multilane.metrics.observer import NO_OBSERVER, Observer, guarded, pair
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -74,16 +73,14 @@ class App:
         clock: Clock | None = None,
         observer: Observer = NO_OBSERVER,
     ) -> None:
-        """Takes configuration files, or a loaded configuration. `properties` are Kafka properties for every client, for
-        values that a file cannot hold, such as `sasl.oauthbearer.token.provider`."""
-        self._sources = files if isinstance(files, AppConfig | str | os.PathLike) else tuple(files)
-        self._profile = profile
-        self._properties = properties or {}
-        self.config = self._configured(os.environ)
+        """Take one or more configuration files, or a loaded configuration. `properties` are Kafka properties for every
+        client, for values that a file cannot hold, such as `sasl.oauthbearer.token.provider`."""
+        self._config_source = ConfigSource(files, profile, properties)
+        self.config = self._config_source.load()
         for hint in advice(self.config) if gives_advice() else ():
             log.warning("%s", hint)
         self._clock = clock or SystemClock()
-        self.observer = completed(observer)
+        self.observer = guarded(observer, self._clock)
         self._registrations: dict[str, Registration] = {}
         self._interceptors = Interceptors()
         self._producer_interceptors: list[ProducerInterceptor] = []
@@ -97,16 +94,9 @@ class App:
         self._subscriptions = Subscriptions(self.config, self._registrations, self._lane_factory)
         self.progress: Progress | None = None  # of the current run, or of the last one
 
-    def _configured(self, env: Mapping[str, str]) -> AppConfig:
-        files = self._sources
-        loaded = files if isinstance(files, AppConfig) else load_app(files, self._profile, env)
-        return with_properties(loaded, self._properties)
-
     def config_of(self, member: int) -> AppConfig | None:
         """The configuration as the member with this number reads it; None if the app was not made from files."""
-        if isinstance(self._sources, AppConfig):
-            return None
-        return self._configured({**os.environ, MEMBER_VARIABLE: str(member)})
+        return self._config_source.load_for(member)
 
     # --- registering -------------------------------------------------------------------------------------------------
 

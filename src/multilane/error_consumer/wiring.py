@@ -19,7 +19,7 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.model import AppConfig, ShovelConfig
 from multilane.config.app.schedule import Schedule
 from multilane.error_consumer.consumer import ErrorConsumer
-from multilane.error_consumer.share import ErrorSteps
+from multilane.error_consumer.error_partition import ErrorSteps
 from multilane.errors import GivenUp
 from multilane.lanes.last_steps import LastStepFunction
 from multilane.listeners.context import Context, context_of

@@ -60,6 +60,11 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("lanes.copies", "records", "topic", "Copies acknowledged by a retry or error topic."),
     _counter("lanes.outage", "1", "consumer state", "Times that an outage paused or resumed a consumer."),
     _counter("lanes.outage.probes", "1", "consumer result", "Records handled as a probe during an outage."),
+    # Backfills
+    _gauge("backfill.tasks", "1", "consumer", "Tasks of the backfill that are connected."),
+    _gauge("backfill.position", "offset", "consumer topic partition", "Offset below which everything is settled."),
+    _gauge("backfill.remaining", "records", "consumer topic partition", "Offsets in the range that are not settled."),
+    _gauge("backfill.failed", "records", "consumer", "Records listed as failed in this round."),
     # Error consumers
     _counter("errors.republished", "records", "topic target", "Error records that went back to a topic."),
     _counter("errors.handled", "records", "topic", "Error records that a listener handled."),

@@ -62,18 +62,18 @@ class ProcessProgress:
         self.progress.begin(self._clock.monotonic())
         while True:
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_NOTE_EVERY)
-            self._note(groups)
+            self.note(groups)
             if self._observer is not NO_OBSERVER:
                 self.progress.note_gauges(gauges())
             if (now := self._clock.monotonic()) >= self.progress.due:
                 self.progress.log_progress(now)
 
     def close(self, groups: SettlingGroups) -> None:
-        self._note(groups)
+        self.note(groups)
         self.progress.forget()
         self.progress.close(self._clock.monotonic())
 
-    def _note(self, groups: SettlingGroups) -> None:
+    def note(self, groups: SettlingGroups) -> None:
         settled = self._settled.take(groups)
         self.progress.note([*self._counts.take(), *settled])
         for name, labels, value in settled:

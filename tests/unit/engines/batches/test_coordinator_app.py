@@ -108,7 +108,7 @@ class HalfThere:
         self._found = {led: OffsetAndTimestamp(50, -1, 3)}
 
     async def end_offsets(self, partitions, timeout):
-        raise PartlyFound("no offsets of orders[0] before the timeout", self._found)
+        raise PartlyFound("timed out while looking up the offsets of orders[0]", self._found)
 
 
 def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target, caplog):

@@ -25,11 +25,11 @@ from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.error_policy import (
-    Bury,
     ErrorRules,
     GiveUp,
     Handle,
     KeepRecord,
+    MoveToDead,
     Republish,
     Verdict,
     WaitUntilDue,
@@ -94,7 +94,7 @@ class RunCounts:
     waiting: list[tuple[TopicPartition, int]] = field(default_factory=list)
 
 
-class PartitionShare:
+class ErrorPartition:
     def __init__(
         self,
         partition: TopicPartition,
@@ -257,8 +257,8 @@ class PartitionShare:
                 self._republish(record, verdict.copy)
             case Handle():
                 await self._attempt(record, lambda: self._handle(record, verdict))
-            case Bury():
-                await self._attempt(record, lambda: self._bury(record, verdict))
+            case MoveToDead():
+                await self._attempt(record, lambda: self._move_to_dead(record, verdict))
             case GiveUp():
                 await self._attempt(record, lambda: self._give_up(record, verdict.reason))
             case _:
@@ -337,7 +337,7 @@ class PartitionShare:
         self._counts.exhausted += 1
         self._steps.observer.count("errors.given_up", topic=record.topic)
 
-    async def _bury(self, record: Record, verdict: Bury) -> None:
+    async def _move_to_dead(self, record: Record, verdict: MoveToDead) -> None:
         await self._publish(verdict.copy)
         text = "%s@%d goes to the dead topic %s: %s"
         log.warning(text, self.partition, record.offset, verdict.copy.topic, verdict.reason)

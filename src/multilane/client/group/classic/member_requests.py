@@ -69,7 +69,7 @@ class _PendingLeave:
     done: Callable[[float], None]
 
 
-class Dialogue:
+class MemberRequests:
     def __init__(self, policy: MemberPolicy, coordinators: Coordinators, handler: AnswerHandler) -> None:
         config = policy.group
         if config.group_id is None:

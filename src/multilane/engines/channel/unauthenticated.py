@@ -2,9 +2,9 @@
 
 Thread: none (pure); the server guards it with a lock.
 
-Anything that reaches the port can open connections, so unproven callers get little: a second for their first message, a
-few for the whole handshake, and limited room. When the room is full, the oldest caller that has sent nothing is
-evicted, else the oldest of all. So silent callers never displace one that sends its message at once.
+Anything that reaches the port can open connections, so unauthenticated callers get little: a second for their first
+message, a few for the whole handshake, and limited room. When the room is full, the oldest caller that has sent nothing
+is evicted, else the oldest of all. So silent callers never displace one that sends its message at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Caller:
 
 
 @dataclass(slots=True)
-class UnprovenCallers(Generic[C]):
+class UnauthenticatedCallers(Generic[C]):
     max_callers: int = MAX_CALLERS
     max_per_address: int = MAX_CALLERS_PER_ADDRESS
     _callers: dict[C, _Caller] = field(default_factory=dict)  # oldest first

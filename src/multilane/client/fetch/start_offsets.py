@@ -34,7 +34,7 @@ class Group(Protocol):
     def unwant(self, partitions: Collection[TopicPartition]) -> None: ...
 
 
-class Beginnings:
+class StartOffsets:
     def __init__(
         self,
         group: Group | None,

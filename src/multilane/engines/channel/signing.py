@@ -1,6 +1,6 @@
 """Keys of one connection, and the signature on each of its messages.
 
-Thread: none (pure); the owner of a `Seal` uses it from one thread at a time.
+Thread: none (pure); the owner of a `MessageSigner` uses it from one thread at a time.
 
 Both sides know the run's token and have exchanged nonces. From these, each direction of the connection derives a key of
 its own (HMAC-SHA256 with the token over a label and the transcript). A message carries an HMAC over its sequence number
@@ -17,7 +17,7 @@ from typing import Final
 DRIVER: Final = "driver"
 MEMBER: Final = "member"
 _VERSION: Final = "multilane line 2"
-SEALED_EXTRA: Final = 65  # bytes that a seal adds to a message: hexadecimal digits and a space
+SIGNATURE_EXTRA: Final = 65  # bytes that a signature adds to a message: hexadecimal digits and a space
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Transcript:
         return self.derive(token, f"proof of {role}").hex()
 
 
-class Seal:
+class MessageSigner:
     """One direction of a connection."""
 
     def __init__(self, token: str, transcript: Transcript, sender: str) -> None:
@@ -52,7 +52,7 @@ class Seal:
 
     def opened(self, line: bytes) -> bytes | None:
         """The text of the next message. None if this is not it; nothing is accepted after that."""
-        signature, text = line[:SEALED_EXTRA], line[SEALED_EXTRA:]
+        signature, text = line[:SIGNATURE_EXTRA], line[SIGNATURE_EXTRA:]
         if self._count >= 0 and hmac.compare_digest(signature, self._next(text)):
             return text
         self._count = -1

@@ -1,4 +1,4 @@
-"""The head of an error's text, by which errors are grouped: without the parts that differ from record to record.
+"""The pattern of an error's text, by which errors are grouped: without the parts that differ from record to record.
 
 Thread: none (pure).
 
@@ -13,7 +13,7 @@ import re
 from typing import Final
 
 NO_ERROR: Final = "(no error text)"
-LONGEST_HEAD: Final = 120
+LONGEST_PATTERN: Final = 120
 
 # Long hexadecimal names, identifiers, numbers. The context of a number decides whether it is kept.
 _VARYING: Final = re.compile(r"\b(?:0x[0-9a-f]+|[0-9a-f]{8,}(?:-[0-9a-f]{4,})*)\b|[0-9]+", re.IGNORECASE)
@@ -39,26 +39,26 @@ _CONTEXT: Final = 24
 _STATUS: Final = re.compile(r"[1-5][0-9][0-9]")
 
 
-def head_of(text: str) -> str:
+def pattern_of(text: str) -> str:
     """The first line, without the parts that vary."""
-    return _head(text, keeps_statuses=True)
+    return _pattern(text, keeps_statuses=True)
 
 
-def coarse_head_of(text: str) -> str:
+def coarse_pattern_of(text: str) -> str:
     """The same without three-digit numbers: for errors whose numbers turn out not to be statuses."""
-    return _head(text, keeps_statuses=False)
+    return _pattern(text, keeps_statuses=False)
 
 
-def _head(text: str, *, keeps_statuses: bool) -> str:
-    first = next((line.strip() for line in text[: 16 * LONGEST_HEAD].splitlines() if line.strip()), "")
-    first = first[: 4 * LONGEST_HEAD]
+def _pattern(text: str, *, keeps_statuses: bool) -> str:
+    first = next((line.strip() for line in text[: 16 * LONGEST_PATTERN].splitlines() if line.strip()), "")
+    first = first[: 4 * LONGEST_PATTERN]
 
     def shown(found: re.Match[str]) -> str:
         before = first[max(0, found.start() - _CONTEXT) : found.start()]
         behind = first[found.end() : found.end() + _CONTEXT]
         return found[0] if _is_code(found[0], before, behind, keeps_statuses) else "#"
 
-    return _VARYING.sub(shown, first)[:LONGEST_HEAD] or NO_ERROR
+    return _VARYING.sub(shown, first)[:LONGEST_PATTERN] or NO_ERROR
 
 
 def _is_code(number: str, before: str, behind: str, keeps_statuses: bool) -> bool:

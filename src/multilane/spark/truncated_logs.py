@@ -17,7 +17,7 @@ from multilane.types import OffsetAndEpoch, TopicPartition
 Positions = Mapping[TopicPartition, OffsetAndEpoch]
 
 
-class CutLogs:
+class TruncatedLogs:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._verified: dict[TopicPartition, tuple[OffsetAndEpoch, int]] = {}  # with the confirming epoch

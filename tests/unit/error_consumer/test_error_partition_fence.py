@@ -10,7 +10,7 @@ import pytest
 
 from multilane.clock import ManualClock
 from multilane.lanes.fence import Fence
-from unit.error_consumer.test_share import WORN, Bench, record, under_way
+from unit.error_consumer.test_error_partition import WORN, Bench, record, under_way
 
 SESSION = 10.0
 

@@ -1,4 +1,4 @@
-"""What a seal accepts: the next message of its sender, and nothing else."""
+"""What the receiving signer accepts: the next message of its sender, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from multilane.engines.channel.seal import DRIVER, MEMBER, Seal, Transcript
+from multilane.engines.channel.signing import DRIVER, MEMBER, MessageSigner, Transcript
 
 TRANSCRIPT = Transcript(("10.0.0.5", 4000), "d" * 32, "e" * 32)
 
 
-def seal(run="a run", transcript=TRANSCRIPT, sender=MEMBER):
-    return Seal(f"the token of {run}", transcript, sender)
+def signer(run="a run", transcript=TRANSCRIPT, sender=MEMBER):
+    return MessageSigner(f"the token of {run}", transcript, sender)
 
 
 def test_messages_arrive_in_order():
-    sender, receiver = seal(), seal()
+    sender, receiver = signer(), signer()
     texts = [b"", b"{}", b'{"kind": "told"}', b"\xff" * 1_000, b"{}"]
     assert [receiver.opened(sender.signed(text)) for text in texts] == texts
 
 
 def test_no_byte_can_change():
-    line = seal().signed(b'{"kind": "told", "offset": 7}')
+    line = signer().signed(b'{"kind": "told", "offset": 7}')
     for place in range(len(line)):
         changed = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
-        assert seal().opened(changed) is None
-    assert all(seal().opened(line[:length]) is None for length in range(len(line)))
-    assert seal().opened(line + b" ") is None
+        assert signer().opened(changed) is None
+    assert all(signer().opened(line[:length]) is None for length in range(len(line)))
+    assert signer().opened(line + b" ") is None
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def test_no_byte_can_change():
     ids=["repeated", "in another order", "one left out", "swapped", "an old one"],
 )
 def test_none_is_repeated_dropped_or_out_of_order(order, accepted):
-    sender, receiver = seal(), seal()
+    sender, receiver = signer(), signer()
     lines = [sender.signed(b"line %d" % number) for number in range(3)]
     heard = [receiver.opened(lines[number]) for number in order]
     assert heard == [b"line %d" % number for number in order[:accepted]] + [None] * (len(order) - accepted)
 
 
 def test_after_a_bad_message_even_the_right_one_is_refused():
-    sender, receiver = seal(), seal()
+    sender, receiver = signer(), signer()
     line = sender.signed(b"first")
     assert receiver.opened(b"x" + line) is None
     assert receiver.opened(line) is None
@@ -53,16 +53,16 @@ def test_after_a_bad_message_even_the_right_one_is_refused():
 @pytest.mark.parametrize(
     "other",
     [
-        seal(run="another"),
-        seal(sender=DRIVER),
-        seal(transcript=replace(TRANSCRIPT, driver_nonce="f" * 32)),
-        seal(transcript=replace(TRANSCRIPT, member_nonce="f" * 32)),
-        seal(transcript=replace(TRANSCRIPT, address=("10.0.0.5", 4001))),
+        signer(run="another"),
+        signer(sender=DRIVER),
+        signer(transcript=replace(TRANSCRIPT, driver_nonce="f" * 32)),
+        signer(transcript=replace(TRANSCRIPT, member_nonce="f" * 32)),
+        signer(transcript=replace(TRANSCRIPT, address=("10.0.0.5", 4001))),
     ],
     ids=["another run", "sent back", "another driver's number", "another member's number", "another server"],
 )
 def test_a_message_of_another_sender_is_refused(other):
-    assert seal().opened(other.signed(b"{}")) is None
+    assert signer().opened(other.signed(b"{}")) is None
 
 
 def test_proofs_differ_by_all_that_matters():

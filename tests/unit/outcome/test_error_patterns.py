@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.outcome.error_heads import head_of
+from multilane.outcome.error_patterns import pattern_of
 from multilane.outcome.redrive import Groups
 from unit.outcome.records import record
 
@@ -29,9 +29,9 @@ URL = "http://127.0.0.1:41873/orders/4711"
     ],
 )
 def test_a_status_stays(text, status):
-    head = head_of(text.format(status))
+    head = pattern_of(text.format(status))
     assert status in head
-    assert head == head_of(text.format("418")).replace("418", status)
+    assert head == pattern_of(text.format("418")).replace("418", status)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_status_stays(text, status):
     ],
 )
 def test_what_names_or_counts_goes(text, head):
-    assert head_of(text) == head
+    assert pattern_of(text) == head
 
 
 def listed(texts):
@@ -62,7 +62,7 @@ def listed(texts):
     for number, text in enumerate(texts):
         made = record(headers=(("X-ErrorMessage", text.encode()),))
         groups.add(made._replace(offset=number, timestamp=number))
-    return [(group.head, group.count, group.example) for group in groups.listed()]
+    return [(group.pattern, group.count, group.example) for group in groups.listed()]
 
 
 def test_three_statuses_are_three_kinds():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from multilane.client.admin.asking import AdminQuestion
+from multilane.client.admin.admin_requests import AdminRequest
 from multilane.client.group.membership import Identity
 from multilane.errors import MultilaneError, broker_error
 from multilane.wire.compose_classic import LEAVE_GROUP_AT_LEAST, ClassicMember, leave_group_request
@@ -24,10 +24,10 @@ _CLASSIC = "classic"
 _REASON = "its process died"
 
 
-def leave_question(member: Identity) -> AdminQuestion:
+def leave_request(member: Identity) -> AdminRequest:
     if member.protocol == _CLASSIC:
         leaving = ClassicMember(member.group, member.member_id, member.instance_id, member.epoch)
-        return AdminQuestion(
+        return AdminRequest(
             ApiKey.LEAVE_GROUP,
             lambda version: leave_group_request(version, leaving, _REASON),
             LEAVE_GROUP_AT_LEAST,
@@ -35,7 +35,7 @@ def leave_question(member: Identity) -> AdminQuestion:
         )
     epoch = LEAVE_EPOCH if member.instance_id is None else LEAVE_STATIC_EPOCH
     heartbeat = MemberHeartbeat(member.group, member.member_id, epoch, member.instance_id)
-    return AdminQuestion(
+    return AdminRequest(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         lambda version: member_heartbeat_request(version, heartbeat),
         HEARTBEAT_AT_LEAST,

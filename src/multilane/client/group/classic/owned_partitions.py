@@ -16,7 +16,7 @@ PartitionSet = frozenset[TopicPartition]
 NOTHING_HELD: PartitionSet = frozenset()
 
 
-class Holdings:
+class OwnedPartitions:
     __slots__ = ("_send", "_ticket", "owned", "step")
 
     def __init__(self, send: Callable[[RebalanceStep], None]) -> None:

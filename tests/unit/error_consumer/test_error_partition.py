@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from multilane.error_consumer.share import ErrorSteps, PartitionShare, RunCounts
+from multilane.error_consumer.error_partition import ErrorPartition, ErrorSteps, RunCounts
 from multilane.errors import PublishStopped
 from multilane.lanes.fence import NO_FENCE
 from multilane.metrics.observer import Counts
@@ -67,7 +67,7 @@ class Bench:
         rules = ErrorRules(error_topics([FLOW], custom=[FLOW] if handler else []), dead=dead)
         last_steps = {PARTITION.topic: last_step} if last_step else {"other.error": _not_mine}
         steps = ErrorSteps(self.gate, {FLOW: handler} if handler else {}, last_steps, **settings)
-        self.share = PartitionShare(PARTITION, rules, steps, self.tally, ReplayMarks(0, replayed), fence)
+        self.share = ErrorPartition(PARTITION, rules, steps, self.tally, ReplayMarks(0, replayed), fence)
 
     def take(self, *records):
         self.share.take(iter(records), lambda: NOW, self.done.set)

@@ -2,8 +2,8 @@
 
 Thread: application.
 
-A plan is a generator. It yields what it waits for, a `Wait` on the network thread or an awaitable from the
-application's own callback, and receives the result or the error. `Consumer` drives plans by blocking, `AsyncConsumer`
+A call is a generator. It yields what it waits for, a `Wait` on the network thread or an awaitable from the
+application's own callback, and receives the result or the error. `Consumer` drives calls by blocking, `AsyncConsumer`
 by awaiting.
 """
 
@@ -31,10 +31,10 @@ class Wait:
     is_interruptible: bool = False
 
 
-Plan: TypeAlias = Generator[Wait | Awaitable[Any], Any, R]
+BlockingCall: TypeAlias = Generator[Wait | Awaitable[Any], Any, R]
 
 
-def wait_quietly(future: Future[None], deadline: float) -> Plan[None]:
+def wait_quietly(future: Future[None], deadline: float) -> BlockingCall[None]:
     """Wait and ignore errors: the caller that owns the future gets them."""
     try:
         yield Wait(future, deadline, with_grace=False)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.engines.channel.strangers import (
+from multilane.engines.channel.unauthenticated import (
     FIRST_MESSAGE_SECONDS,
     HANDSHAKE_SECONDS,
     MAX_CALLERS,
     MAX_CALLERS_PER_ADDRESS,
-    UnprovenCallers,
+    UnauthenticatedCallers,
 )
 
 
 def many(count, host=None, most=4, most_of_one=4):
-    strangers = UnprovenCallers(most, most_of_one)
+    strangers = UnauthenticatedCallers(most, most_of_one)
     for number in range(count):
         assert strangers.add(number, host or f"host {number}", 0.0) is None
     return strangers

@@ -1,4 +1,4 @@
-"""Finds conflicts between entries that are each valid: two readers of a topic in one group, and rings of topics.
+"""Finds conflicts between entries that are each valid: two readers of a topic in one group, and cycles of topics.
 
 Thread: none (pure).
 
@@ -17,15 +17,15 @@ from multilane.config.app.files.source_location import joined
 from multilane.config.app.model import ShovelConfig
 from multilane.config.app.rules import EntryFinding, RuleFinding
 
-RingTopic = tuple[str, str]  # the cluster's identity, and the name
+CycleTopic = tuple[str, str]  # the cluster's identity, and the name
 
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
     """Failed records of one topic go to another topic."""
 
-    source: RingTopic
-    target: RingTopic
+    source: CycleTopic
+    target: CycleTopic
     consumer: str
     field: str
 
@@ -67,17 +67,17 @@ def _reading(
             yield "errorConsumers", shovel.name, (shovel.cluster, shovel.group_id), topic, "topics"
 
 
-def of_rings(consumers: Iterable[ConsumerGroupConfig], cluster_of: ClusterOf) -> Iterator[EntryFinding]:
-    """Each ring once. The rules of a consumer report a ring within it. Error consumers are no part of a ring: they
+def of_cycles(consumers: Iterable[ConsumerGroupConfig], cluster_of: ClusterOf) -> Iterator[EntryFinding]:
+    """Each cycle once. The rules of a consumer report a cycle within it. Error consumers are no part of a cycle: they
     count how often they move a record, and `maxErrorCount` bounds it."""
-    edges = _on_rings([edge for consumer in consumers for edge in _edges(consumer, cluster_of(consumer.cluster))])
-    known: set[frozenset[RingTopic]] = set()
+    edges = _on_cycles([edge for consumer in consumers for edge in _edges(consumer, cluster_of(consumer.cluster))])
+    known: set[frozenset[CycleTopic]] = set()
     for first in edges:
-        ring = _ring_through(first, edges)
-        topics = frozenset(edge.source for edge in ring)
-        if len({edge.consumer for edge in ring}) > 1 and topics not in known:
+        cycle = _cycle_through(first, edges)
+        topics = frozenset(edge.source for edge in cycle)
+        if len({edge.consumer for edge in cycle}) > 1 and topics not in known:
             known.add(topics)
-            way = ", ".join(f"{edge.source[1]} to {edge.target[1]} (consumer {edge.consumer})" for edge in ring)
+            way = ", ".join(f"{edge.source[1]} to {edge.target[1]} (consumer {edge.consumer})" for edge in cycle)
             what = f"a record that keeps failing circulates forever: from {way}"
             yield "consumers", first.consumer, RuleFinding((first.field,), what, "give one of them another topic")
 
@@ -93,7 +93,7 @@ def _edges(consumer: ConsumerGroupConfig, cluster: str) -> Iterator[_Edge]:
             yield _Edge((cluster, source), (cluster, target), consumer.name, field)
 
 
-def _on_rings(edges: list[_Edge]) -> list[_Edge]:
+def _on_cycles(edges: list[_Edge]) -> list[_Edge]:
     """Removes edges that lead nowhere and edges that nothing leads to; usually none remain."""
     while True:
         sources, targets = {edge.source for edge in edges}, {edge.target for edge in edges}
@@ -103,10 +103,10 @@ def _on_rings(edges: list[_Edge]) -> list[_Edge]:
         edges = left
 
 
-def _ring_through(first: _Edge, edges: Iterable[_Edge]) -> list[_Edge]:
-    """The shortest ring through this edge, or an empty list."""
-    leading: Mapping[RingTopic, list[_Edge]] = _by_source(edges)
-    ways: dict[RingTopic, list[_Edge]] = {first.target: [first]}
+def _cycle_through(first: _Edge, edges: Iterable[_Edge]) -> list[_Edge]:
+    """The shortest cycle through this edge, or an empty list."""
+    leading: Mapping[CycleTopic, list[_Edge]] = _by_source(edges)
+    ways: dict[CycleTopic, list[_Edge]] = {first.target: [first]}
     waiting = deque([first.target])
     while waiting:
         at = waiting.popleft()
@@ -119,8 +119,8 @@ def _ring_through(first: _Edge, edges: Iterable[_Edge]) -> list[_Edge]:
     return []
 
 
-def _by_source(edges: Iterable[_Edge]) -> dict[RingTopic, list[_Edge]]:
-    found: dict[RingTopic, list[_Edge]] = defaultdict(list)
+def _by_source(edges: Iterable[_Edge]) -> dict[CycleTopic, list[_Edge]]:
+    found: dict[CycleTopic, list[_Edge]] = defaultdict(list)
     for edge in edges:
         found[edge.source].append(edge)
     return found

@@ -3,8 +3,8 @@
 Thread: none (pure).
 
 Each process that writes audit records is a session. It numbers its records from 0, each of its files has the digest
-that it continues, and a card lists the sessions before it. So any file that is missing, changed or of another group is
-noticed, and where the records of a partition begin does not depend on the oldest file.
+that it continues, and a session file lists the sessions before it. So any file that is missing, changed or of another
+group is noticed, and where the records of a partition begin does not depend on the oldest file.
 
 Audit records contain offsets, and a log can be truncated or recreated. So each file lists the logs of its records
 ("logs") and their last offsets, and an audit compares them with the current logs.
@@ -63,7 +63,7 @@ class AuditFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class SessionFile:
     """What a session knows: written when it begins, when it gets a partition, and when it ends."""
 
     session: str
@@ -77,7 +77,7 @@ class Card:
 @dataclass(frozen=True, slots=True)
 class AuditFiles:
     """The files of a group. `faults`: what is missing or wrong. `old`: sessions of an earlier version, which wrote no
-    manifests and no cards."""
+    manifests and no session files."""
 
     usable: tuple[str, ...] = ()  # names
     faults: tuple[str, ...] = ()
@@ -93,16 +93,16 @@ class AuditFiles:
 
 
 def check_files(
-    files: Sequence[AuditFile], cards: Sequence[Card], old: Mapping[str, str], faults: Sequence[str] = ()
+    files: Sequence[AuditFile], session_files: Sequence[SessionFile], old: Mapping[str, str], faults: Sequence[str] = ()
 ) -> AuditFiles:
-    """`old`: the sessions of files without a manifest, by name; the earlier versions that wrote them wrote no cards.
-    `faults`: those of unusable files."""
+    """`old`: the sessions of files without a manifest, by name; the earlier versions that wrote them wrote no session
+    files. `faults`: those of unusable files."""
     by_session: dict[str, list[AuditFile]] = {}
     for file in files:
         by_session.setdefault(file.session, []).append(file)
-    known = {card.session: card for card in cards}
-    listed = {session for card in cards for session in card.earlier}
-    with_manifests = known.keys() | by_session.keys() | listed  # earlier versions wrote no cards, so none lists them
+    known = {session_file.session: session_file for session_file in session_files}
+    listed = {session for session_file in session_files for session in session_file.earlier}
+    with_manifests = known.keys() | by_session.keys() | listed  # earlier versions wrote no session files
     rewritten = {name for name, session in old.items() if session in with_manifests}
     old = {name: session for name, session in old.items() if name not in rewritten}
     found = [*faults, *(f"{name} was rewritten: its manifest is missing" for name in sorted(rewritten))]
@@ -113,7 +113,7 @@ def check_files(
         usable=tuple(sorted([*(file.name for file in files), *old])),
         faults=tuple(dict.fromkeys(found)),
         old=tuple(sorted(set(old.values()))),
-        since=earliest(card.since for card in cards),
+        since=earliest(session_file.since for session_file in session_files),
         doubts={s: last.open for s, some in sorted(by_session.items()) if (last := _last(some)).open},
         logs=furthest(one for file in files for one in file.logs),
     )
@@ -142,9 +142,9 @@ def _last(files: Iterable[AuditFile]) -> AuditFile:
     return max(files, key=lambda file: (file.end, file.first, file.name))
 
 
-def _faults_of(session: str, files: Sequence[AuditFile], card: Card | None) -> list[str]:
-    if card is None:
-        return [f"session {session} has audit records but no card"]
+def _faults_of(session: str, files: Sequence[AuditFile], session_file: SessionFile | None) -> list[str]:
+    if session_file is None:
+        return [f"session {session} has audit records but no session file"]
     faults = []
     digests = {0: START}
     reached = 0
@@ -159,20 +159,20 @@ def _faults_of(session: str, files: Sequence[AuditFile], card: Card | None) -> l
             if digests.setdefault(number, digest) != digest:
                 faults.append(f"{file.name} does not match what its session wrote")
         reached = max(reached, number)
-    if card.records is not None and reached < card.records:
-        faults.append(f"session {session}: its last {_count(card.records - reached)} missing")
+    if session_file.records is not None and reached < session_file.records:
+        faults.append(f"session {session}: its last {_count(session_file.records - reached)} missing")
     return faults
 
 
-def _missing_sessions(by_session: Mapping[str, Sequence[AuditFile]], known: Mapping[str, Card]) -> list[str]:
+def _missing_sessions(by_session: Mapping[str, Sequence[AuditFile]], known: Mapping[str, SessionFile]) -> list[str]:
     faults = []
-    for card in known.values():
-        for session, seen in card.earlier.items():
+    for session_file in known.values():
+        for session, seen in session_file.earlier.items():
             files = by_session.get(session, ())
             exists = any(file.first >= seen or file.end > seen for file in files) or (seen < 0 and session in known)
             if not exists:
-                missing = "files" if session in known else "card and files"
-                faults.append(f"session {session}: {missing} that session {card.session} listed are missing")
+                missing = "audit files" if session in known else "session file and audit files"
+                faults.append(f"session {session}: {missing} that session {session_file.session} listed are missing")
     return faults
 
 

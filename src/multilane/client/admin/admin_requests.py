@@ -1,4 +1,4 @@
-"""Sends requests for a waiting thread: to any broker, a given one, or the responsible one.
+"""Sends requests while the calling thread waits: to any broker, a given one, or the responsible one.
 
 Thread: application, any number at a time. The requests themselves are calls on the shared network thread.
 
@@ -35,14 +35,14 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class AdminQuestion:
+class AdminRequest:
     api: ApiKey
     build: Callable[[int], Any]
     at_least: int = 0
     judge: Judge = no_error
 
 
-class Asker:
+class AdminRequests:
     def __init__(self, config: ConnectionConfig, clock: Clock | None = None, observer: Observer | None = None) -> None:
         self._clock = clock or SystemClock()
         self._timeout = config.default_api_timeout
@@ -70,34 +70,30 @@ class Asker:
         if ended is not None:
             ended.exception(_CLOSE_SECONDS)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
-    def ask(self, question: AdminQuestion, deadline: float) -> Any:
+    def ask(self, request: AdminRequest, deadline: float) -> Any:
         """Send to any broker. Retries while `judge` returns a retriable error."""
-        return self._result(self.send(question, deadline, None, question.judge), self.left(deadline) + _GRACE_SECONDS)
+        return self._result(self.send(request, deadline, None, request.judge), self.left(deadline) + _GRACE_SECONDS)
 
-    def send(
-        self, question: AdminQuestion, deadline: float, node: NodeId | None, judge: Judge = no_error
-    ) -> Future[Any]:
+    def send(self, request: AdminRequest, deadline: float, node: NodeId | None, judge: Judge = no_error) -> Future[Any]:
         """Send without waiting. For a given node, the caller judges the response."""
         self.check()
         future: Future[Any] = Future()
-        call = Call(question.api, question.build, deadline, future, node, question.at_least, judge)
+        call = Call(request.api, request.build, deadline, future, node, request.at_least, judge)
         self._lease.thread.put(call)
         return future
 
-    def ask_responsible(
-        self, find: Callable[[], NodeId], question: AdminQuestion, deadline: float
-    ) -> tuple[Any, NodeId]:
+    def ask_responsible(self, find: Callable[[], NodeId], request: AdminRequest, deadline: float) -> tuple[Any, NodeId]:
         """Send to the broker that `find` returns, found again after every transient error. Returns the response and the
         broker."""
         failures = 0
         while True:
             node = find()
-            response = self.wait_responsible(self.send(question, deadline, node), node, find, deadline)
+            response = self.wait_responsible(self.send(request, deadline, node), node, find, deadline)
             if response is None:
                 continue
-            error = question.judge(response)
+            error = request.judge(response)
             if error is None:
                 return response, node
             if not error.retriable:

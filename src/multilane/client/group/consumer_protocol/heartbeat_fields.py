@@ -1,8 +1,8 @@
-"""The contents of heartbeats: only changes since the last acknowledged one.
+"""The fields of heartbeats: only changes since the last acknowledged one.
 
 Thread: none (pure); belongs to the membership that made it, on the network thread.
 
-The first heartbeat of a conversation is complete, and so is the one after a failed heartbeat, because it is unknown
+The first heartbeat of a membership is complete, and so is the one after a failed heartbeat, because it is unknown
 whether that arrived. Otherwise unchanged fields are omitted, which also spares the coordinator a complete answer.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multilane.config.group import GroupConfig
 
 
-class Wording:
+class HeartbeatFields:
     def __init__(self, policy: MemberPolicy, group: str) -> None:
         self.subscription = Subscription()
         self._config: GroupConfig = policy.group

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.client.fetch.beginnings import Beginnings
 from multilane.client.fetch.buffer import FetchBuffer, Moved
 from multilane.client.fetch.cursor import AtCommitted, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.reset import ResetRule
+from multilane.client.fetch.start_offsets import StartOffsets
 from multilane.client.partition_state import PartitionState
 from multilane.config.reset import parse_reset
 from multilane.errors import GroupRefused, NoOffsetForPartition
@@ -39,7 +39,7 @@ class Scene:
         self.buffer = FetchBuffer(1 << 20, on_ready=lambda: None, on_room=lambda: None)
         self.stopped = []
         rule = ResetRule(parse_reset("auto.offset.reset", reset), lambda: 0.0)
-        self.beginnings = Beginnings(self.group, self.cursors, self.buffer, rule, self.stop, (ids or {}).get)
+        self.start_offsets = StartOffsets(self.group, self.cursors, self.buffer, rule, self.stop, (ids or {}).get)
 
     def stop(self, cursor, error):
         cursor.stop()
@@ -50,7 +50,7 @@ class Scene:
         for cursor in cursors:
             self.cursors.put(cursor)
         self.buffer.expect({c.partition: c.generation for c in self.cursors})
-        self.beginnings.ask(cursors)
+        self.start_offsets.ask(cursors)
         return cursors
 
 
@@ -128,7 +128,7 @@ def test_one_that_was_sought_meanwhile_stays_where_it_is():
 
 def test_where_nothing_waits_nobody_is_asked():
     scene = Scene()
-    scene.beginnings.ask([Cursor(T0, 1, Lookup(EARLIEST, "seek"))])
+    scene.start_offsets.ask([Cursor(T0, 1, Lookup(EARLIEST, "seek"))])
     assert scene.group.asked == []
 
 
@@ -136,7 +136,7 @@ def test_what_will_not_begin_is_asked_for_no_longer():
     scene = Scene()
     first, second = scene.begin(T0, T1)
     scene.group.asked[0][1]({T1: OffsetAndMetadata(7)})
-    scene.beginnings.give_up([first, second])
+    scene.start_offsets.give_up([first, second])
     assert scene.group.unwanted == [[T0]], "the other has begun"
-    scene.beginnings.give_up([second])
+    scene.start_offsets.give_up([second])
     assert scene.group.unwanted == [[T0]]
