@@ -230,3 +230,28 @@ async def test_limits_below_what_lanes_hold_count_too():
         shared.gates["slow"].set()
         await turns(1000)
         assert shared.processor.catches_up(slow, 100)
+
+
+async def test_at_rest_nobody_begins_anything_nor_reads_on_its_own():
+    """A lease is over: what runs may end, and nothing is given to anybody any more."""
+    async with Shared(start=10, late=3, here=10) as shared:
+        shared.gates["here"].clear()
+        await shared.give(10, 3)
+        await shared.processor.rest(0.0)
+        assert shared.reads["late"].detached == []
+        shared.gates["here"].set()
+        await turns(40)
+        assert len(shared.got["here"]) == 2, "one in each lane"
+        assert shared.processor.triggers["here"].processor.unfinished == ()
+
+
+async def test_a_position_that_nobody_knew_is_known_with_the_first_block():
+    """Also that of a trigger that takes nothing in: else it would begin somewhere else the next time."""
+    async with Shared(start=-1, slow=-1, quick=-1) as shared:
+        shared.worlds["slow"].processor.queue.is_paused = True
+        await shared.give(70, 3)
+        assert sorted(shared.got["quick"]) == [70, 71, 72]
+        assert shared.got["slow"] == []
+        point = shared.processor.commit_point(PARTITION)
+        assert point.offset == 70
+        assert {name: position.offset for name, position in point.positions.items()} == {"slow": 70, "quick": 73}

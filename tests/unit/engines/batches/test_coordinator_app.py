@@ -89,11 +89,11 @@ def test_a_group_that_is_not_answered_shortens_no_other_lease(target):
         app = CoordinatorApp(target)
         lane_factories = app._app.lane_factories(app._news)
         lease_table = LeaseTable(SystemClock())
-        app._groups = {
-            n: CoordinatorGroup(n, lane_factory, lease_table, SystemClock(), app._news)
-            for n, lane_factory in lane_factories.items()
-        }
-        app._groups["orders"]._consumer = Expelled()
+        app._groups = [
+            CoordinatorGroup(lane_factory, lease_table, SystemClock(), app._news)
+            for lane_factory in lane_factories.values()
+        ]
+        app._groups[0]._consumer = Expelled()
         return app.lease_seconds()
 
     granted = asyncio.run(leases())
@@ -119,7 +119,7 @@ def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target
         app = CoordinatorApp(target)
         lane_factory = app._app.lane_factories(app._news)["orders"]
         lease_table = LeaseTable(SystemClock())
-        group = CoordinatorGroup("orders", lane_factory, lease_table, SystemClock(), app._news)
+        group = CoordinatorGroup(lane_factory, lease_table, SystemClock(), app._news)
         group._consumer = consumer = HalfThere(led)
         sound = await group._within_logs(news)
         assert not await group._note_ends(consumer, [away, led])
@@ -150,7 +150,7 @@ def test_runs_that_a_worker_reports_beyond_the_end_of_the_log_are_not_committed(
     async def committed():
         app = CoordinatorApp(target)
         lane_factory = app._app.lane_factories(app._news)["orders"]
-        group = CoordinatorGroup("orders", lane_factory, LeaseTable(SystemClock()), SystemClock(), app._news)
+        group = CoordinatorGroup(lane_factory, LeaseTable(SystemClock()), SystemClock(), app._news)
         group._consumer = Ended()
         return await group._within_logs(news)
 
