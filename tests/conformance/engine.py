@@ -321,6 +321,6 @@ ENGINES = {
     "sharing": SharingEngine,
     "spark": SparkEngine,
     "batches": BatchesEngine,
-    "sharing batches": SharingBatchesEngine,
-    "crossing batches": CrossingBatchesEngine,
+    "sharing-batches": SharingBatchesEngine,
+    "crossing-batches": CrossingBatchesEngine,
 }

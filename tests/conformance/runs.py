@@ -167,7 +167,8 @@ class Run:
             return []
         own = [e for e in self.events[case.name] if not isinstance(e, Started | Ended | Skipped | Copied)]
         own = [e for e in own if not isinstance(e, Committed) or e.topic == case.name]
-        return violations(in_order(own, self.events[name]), guarantees_for(replace(case, mode="none")))
+        found = violations(in_order(own, self.events[name]), guarantees_for(replace(case, mode="none")))
+        return [replace(violation, text=f"{name}: {violation.text}") for violation in found]
 
     def judged(self) -> dict[str, list[str]]:
         """What is wrong with which case, the first of it."""

@@ -74,6 +74,8 @@ class SharedProcessor:
         self.triggers = {trigger.name: trigger for trigger in triggers}
         self._commit = JointCommit(partition, start, absent, clock, absent_after)
         self._clock = clock
+        self._start_epoch = start.end_epoch  # the newest that was read before
+        self._is_cut = False  # whoever feeds it was told, and builds another one
         self._owners = {p: t for t in triggers for p in t.processor.partitions if p != partition}
         ahead = [t.processor.end(partition) for t in triggers]
         self._end = min((end for end in ahead if end >= start.offset), default=start.offset)
@@ -123,10 +125,24 @@ class SharedProcessor:
         if end < 0:  # not known until now: it begins here, whether it takes these records in or not
             trigger.processor.pass_to(self.partition, block.first_offset, NO_EPOCH)
         if block.first_offset < end:
+            if self._is_of_another_log(trigger, block, end):
+                return
             block = block.slice(int(block.offsets.searchsorted(end)))
         if len(block) and block.next_offset > end:
             trigger.processor.accept(block)
             trigger.leader_epoch = block.leader_epoch
+
+    def _is_of_another_log(self, trigger: Trigger, block: Block, end: int) -> bool:
+        """Whether the records below `end`, which this trigger had, were others: the log was cut meanwhile, and these
+        have a newer epoch than any record that was read then. They are new to it."""
+        known = max(self._start_epoch, trigger.leader_epoch)
+        last = int(block.offsets.searchsorted(end)) - 1
+        if self._is_cut or last < 0 or not NO_EPOCH < known < block.epoch_at(last):
+            return self._is_cut
+        first = next(row for row in range(last + 1) if block.epoch_at(row) > known)
+        self._is_cut = True
+        self.on_cut(self.partition, int(block.offsets[first]))
+        return True
 
     def feed(self) -> None:
         for trigger in self.triggers.values():

@@ -143,3 +143,10 @@ async def in_batches(
     finally:
         batches.stop()
         await asyncio.wait([task], timeout=60)
+
+
+@asynccontextmanager
+async def batched(app: App) -> AsyncIterator[asyncio.Task[None]]:
+    """As `running`."""
+    async with in_batches(app) as (_, task):
+        yield task

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from collections import Counter
 
 import pytest
 
@@ -11,6 +14,7 @@ from broker.app.in_batches import in_batches
 from broker.app.test_sharing import RECORDS, Triggers
 from lane_world import until
 from multilane.client.admin.admin import Admin
+from multilane.lanes.consumer_overrides import AS_CONFIGURED, ConsumerOverrides
 from multilane.types import TopicPartition
 
 pytestmark = [pytest.mark.broker]
@@ -141,3 +145,71 @@ async def test_a_topic_made_again_is_read_from_its_beginning_by_all(shop, many):
         partition = TopicPartition(shop.main, 0)
         await until(lambda: triggers.commits().get(partition, (0,))[0] == many or done(task), 60)
     await task
+
+
+async def test_a_worker_that_dies_loses_nothing_of_any_trigger(shop):
+    """What it had not reported is handled again, by whoever it was."""
+    shop.fill([f"k{n % 40}" for n in range(4 * RECORDS)], partitions=2)
+    triggers = Triggers(shop, ["slow", "quick"], detachAfter=DETACH)
+    triggers.hangs["slow"] = asyncio.Event()
+    async with in_batches(triggers.app, seconds=3.0) as (batches, task):
+        await until(lambda: len(triggers.got["quick"]) > RECORDS or done(task))
+        await batches.replace(batches.workers[0])
+        await until(lambda: len(triggers.handled("quick")) == 4 * RECORDS or done(task))
+        triggers.hangs["slow"].set()
+        await until(lambda: len(triggers.handled("slow")) == 4 * RECORDS or done(task))
+        await until(lambda: sum(offset for offset, _ in triggers.commits().values()) == 4 * RECORDS)
+    await task
+
+
+async def test_a_trigger_that_is_paused_stops_alone(shop):
+    shop.fill([f"k{n % 40}" for n in range(RECORDS)], partitions=1)
+    triggers = Triggers(shop, ["paused", "quick"], detachAfter=DETACH)
+    async with in_batches(triggers.app) as (batches, task):
+        await until(lambda: batches.workers or done(task))
+        batches.workers[0].app.steer("paused", ConsumerOverrides(is_paused=True))
+        handled = len(triggers.got["paused"])  # it may have begun
+        await until(lambda: len(triggers.got["quick"]) == RECORDS or done(task))
+        await until(lambda: batches.batches > 1 or done(task))
+        assert len(triggers.got["paused"]) <= handled + 64
+        batches.workers[0].app.steer("paused", AS_CONFIGURED)
+        await until(lambda: len(triggers.got["paused"]) == RECORDS or done(task))
+    await task
+    assert len(triggers.got["quick"]) == RECORDS
+
+
+@pytest.mark.slow
+async def test_the_audit_proves_each_trigger_by_itself(shop):
+    """Also one that had failures, beside one that is not through."""
+    shop.fill([f"k{n % 40}" for n in range(RECORDS)], partitions=2)
+    error = shop.make_topic(1)
+    own = {name: {"audit": str(shop.folder / name), "error": error} for name in ("bad", "hung", "good")}
+    triggers = Triggers(shop, ["bad", "hung", "good"], errorBreaker={"action": "off"}, **own)
+    triggers.fails.add("bad")
+    triggers.hangs["hung"] = asyncio.Event()
+    async with in_batches(triggers.app, 2) as (batches, task):
+        await until(lambda: len(triggers.got["good"]) == RECORDS or done(task))
+        await until(lambda: batches.batches > 2 or done(task))
+        failed = {"bad": RECORDS, "good": RECORDS}
+        await until(lambda: failed.items() <= _positions(triggers).items() or done(task))
+    await task
+    config = str(shop.folder / "bad-hung-good.yaml")
+
+    def audited(name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "multilane", "audit", name, "--config", config]
+        return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+
+    good, bad, hung = [await asyncio.to_thread(audited, name) for name in ("good", "bad", "hung")]
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert f"PROVED: {RECORDS} read = {RECORDS} done" in good.stdout
+    assert f"{RECORDS} read = 0 done + 0 skipped + 0 retried + {RECORDS} dead" in bad.stdout, bad.stdout
+    assert "NOT PROVED" in hung.stdout, hung.stdout
+
+
+def _positions(triggers: Triggers) -> Counter[str]:
+    """How many records each has settled, as the commits say."""
+    found: Counter[str] = Counter()
+    for _, text in triggers.commits().values():
+        for name, position in text.positions.items():
+            found[name] += position.offset + sum(last - first + 1 for first, last in position.runs)
+    return found

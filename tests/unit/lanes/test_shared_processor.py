@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -255,3 +256,28 @@ async def test_a_position_that_nobody_knew_is_known_with_the_first_block():
         point = shared.processor.commit_point(PARTITION)
         assert point.offset == 70
         assert {name: position.offset for name, position in point.positions.items()} == {"slow": 70, "quick": 73}
+
+
+@pytest.mark.parametrize("ahead_of", ["where it began", "what it got"])
+async def test_records_of_a_newer_epoch_below_a_trigger_are_others_than_it_had(ahead_of):
+    """The log was cut between the shared read and a trigger that is ahead of it: its new records would be left out."""
+    cuts = []
+    async with Shared(ahead=5, here=0) as shared:
+        shared.processor.on_cut = lambda partition, offset: cuts.append((partition, offset))
+        if ahead_of == "what it got":
+            shared.processor.give(shared.processor.triggers["ahead"], of_epoch(0, block_of(["a"] * 5, 5)))
+        shared.processor.accept(of_epoch(0, block_of(["a"] * 2, 0)))
+        assert cuts == []
+        shared.processor.accept(of_epoch(1, block_of(["b"] * 2, 2)))
+        shared.processor.accept(of_epoch(1, block_of(["b"] * 8, 4)))
+        shared.processor.feed()
+        await turns(40)
+        assert cuts == [(PARTITION, 2)], "once: everything is built again then"
+        assert sorted(shared.got["here"]) == list(range(12))
+        assert sorted(shared.got["ahead"]) == (list(range(5, 10)) if ahead_of == "what it got" else [])
+
+
+def of_epoch(epoch, block):
+    segments = block.columns.segments.copy()
+    segments[:, 1] = epoch
+    return replace(block, columns=replace(block.columns, segments=segments), leader_epoch=epoch)

@@ -21,7 +21,7 @@ from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.handover import Handover
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.shared_lanes import SharedLanes
-from multilane.types import TopicPartition
+from multilane.types import NO_EPOCH, TopicPartition
 from multilane.wire.records.record import Record
 
 
@@ -121,9 +121,11 @@ def _joint(starts: Mapping[str, Start], reach: Mapping[str, int]) -> Start:
     near = [start for name, start in known.items() if furthest - start.offset <= reach[name]]
     lowest = min(start.offset for start in near)
     ids = {start.topic_id for start in known.values()}
+    claiming = max(known.values(), key=lambda start: start.claimed_end)  # in one log its epoch is the newest
+    newest = max(start.end_epoch for start in known.values())
     return Start(
         lowest,
-        end_epoch=max(start.end_epoch for start in known.values()),
+        end_epoch=newest if claiming.end_epoch == NO_EPOCH else claiming.end_epoch,
         leader_epoch=max(start.leader_epoch for start in near if start.offset == lowest),
         topic_id=ids.pop() if len(ids) == 1 else None,
         positions={name: Position(start.offset, start.runs) for name, start in known.items()},

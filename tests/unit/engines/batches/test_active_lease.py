@@ -59,3 +59,9 @@ def test_positions_that_nobody_knows_yet():
 def test_a_log_is_not_named_where_triggers_know_another_one():
     """One of them has heard that the topic was recreated: the id is looked up."""
     assert joint(lease("a", 4), lease("b", 4, topic_ids={}))[MAIN].topic_id is None
+
+
+def test_the_claims_are_checked_by_the_epoch_of_whoever_is_furthest():
+    """One that has read newer records below it shows that the log was cut in between."""
+    assert joint(lease("ahead", 100, end_epoch=3), lease("behind", 60, end_epoch=5))[MAIN].end_epoch == 3
+    assert joint(lease("ahead", 100), lease("behind", 60, end_epoch=5))[MAIN].end_epoch == 5
