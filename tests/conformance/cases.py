@@ -79,6 +79,10 @@ class Case:
             made |= {} if self.kind == "unique" else {"retryOrder": "key" if self.mode == "key" else "none"}
         if self.kind in ("batch", "columns", "unique"):
             made |= {"batchSize": 8, "consumeBatchListenerLatency": "50ms", "uniqueListener": self.kind == "unique"}
+        if "cross-topic" in self.keys.values() and self.protocol == "consumer":
+            made["properties"] = {
+                "group.remote.assignor": "range"
+            }  # else one may have partitions of the other topic alone
         return made | self.keys
 
 

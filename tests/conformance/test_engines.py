@@ -57,6 +57,7 @@ def test_an_app_goes_on_on_the_other_engine(run_on_either, times, keys):
         *(("B", what, SHARING) for what in ("worker", "jvm", "coordinator")),
         ("B", "worker", CROSSING),
     ],
+    ids=lambda keys: keys.get("sharing", "alone") if isinstance(keys, dict) else None,
 )
 def test_a_process_of_sparks_is_killed(run_on_either, flow, what, keys):
     """Half way, while others of the group work. What it was at is repeated, and nothing else is wrong."""

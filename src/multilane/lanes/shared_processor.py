@@ -99,7 +99,7 @@ class SharedProcessor:
         for trigger in self.triggers.values():
             trigger.processor.listen(partial(self._note_hungry, trigger), on_failure)
             if trigger.processor.end(self.partition) < self._end:
-                self._detach(trigger, "it begins below the group's position")
+                self._detach(trigger, "it begins below the shared read")
 
     def _note_hungry(self, trigger: Trigger) -> None:
         if trigger.is_detached:

@@ -95,7 +95,7 @@ def test_a_trigger_that_hangs_and_one_that_fails_slow_nobody_and_lose_nothing(sh
         shop.wait_for(lambda: everything <= by_trigger(shop)["fails"].keys(), log)
         shop.wait_for(lambda: everything - hanging <= by_trigger(shop)["hangs"].keys(), log)
         shop.wait_for(lambda: positions(shop)["quick"] == 601, log)
-        assert positions(shop)["hangs"] == 601 - len(hanging)
+        shop.wait_for(lambda: positions(shop)["hangs"] == 601 - len(hanging), log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
     before = by_trigger(shop)
