@@ -55,6 +55,7 @@ class Trigger:
     limits: DetachLimits
     reads: DetachedReads
     leader_epoch: int  # of the last record that it got
+    end_epoch: int = NO_EPOCH  # the newest that was read when it got to where it begins, as far as its position says
     is_detached: bool = False
     full_since: float | None = None
 
@@ -74,7 +75,6 @@ class SharedProcessor:
         self.triggers = {trigger.name: trigger for trigger in triggers}
         self._commit = JointCommit(partition, start, absent, clock, absent_after)
         self._clock = clock
-        self._start_epoch = start.end_epoch  # the newest that was read before
         self._is_cut = False  # whoever feeds it was told, and builds another one
         self._owners = {p: t for t in triggers for p in t.processor.partitions if p != partition}
         ahead = [t.processor.end(partition) for t in triggers]
@@ -135,7 +135,7 @@ class SharedProcessor:
     def _is_of_another_log(self, trigger: Trigger, block: Block, end: int) -> bool:
         """Whether the records below `end`, which this trigger had, were others: the log was cut meanwhile, and these
         have a newer epoch than any record that was read then. They are new to it."""
-        known = max(self._start_epoch, trigger.leader_epoch)
+        known = max(trigger.end_epoch, trigger.leader_epoch)
         last = int(block.offsets.searchsorted(end)) - 1
         if self._is_cut or last < 0 or not NO_EPOCH < known < block.epoch_at(last):
             return self._is_cut

@@ -208,7 +208,7 @@ class SharedLanes:
 
     def _trigger(self, config: ConsumerGroupConfig, processor: PartitionProcessor, start: Start) -> Trigger:
         limits = DetachLimits(config.detach_after.records, config.detach_after.time, config.detach_after.bytes)
-        return Trigger(config.name, processor, limits, self._reader(config.name), start.leader_epoch)
+        return Trigger(config.name, processor, limits, self._reader(config.name), start.leader_epoch, start.end_epoch)
 
     def _reader(self, name: str) -> DetachedReader:
         reader = self._readers.get(name)

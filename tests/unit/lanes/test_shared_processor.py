@@ -13,6 +13,7 @@ from multilane.clock import ManualClock
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.trigger_positions import Position
 from multilane.lanes.shared_processor import DetachLimits, SharedProcessor, Trigger
+from multilane.types import NO_EPOCH
 from multilane.wire.records.record import Record
 
 FAR = DetachLimits(1_000_000, 3600.0, 1 << 40)
@@ -264,6 +265,7 @@ async def test_records_of_a_newer_epoch_below_a_trigger_are_others_than_it_had(a
     cuts = []
     async with Shared(ahead=5, here=0) as shared:
         shared.processor.on_cut = lambda partition, offset: cuts.append((partition, offset))
+        shared.processor.triggers["ahead"].end_epoch = 0 if ahead_of == "where it began" else NO_EPOCH
         if ahead_of == "what it got":
             shared.processor.give(shared.processor.triggers["ahead"], of_epoch(0, block_of(["a"] * 5, 5)))
         shared.processor.accept(of_epoch(0, block_of(["a"] * 2, 0)))
@@ -275,6 +277,17 @@ async def test_records_of_a_newer_epoch_below_a_trigger_are_others_than_it_had(a
         assert cuts == [(PARTITION, 2)], "once: everything is built again then"
         assert sorted(shared.got["here"]) == list(range(12))
         assert sorted(shared.got["ahead"]) == (list(range(5, 10)) if ahead_of == "what it got" else [])
+
+
+async def test_a_trigger_that_begins_where_nobody_has_read_knows_no_epochs_below():
+    cuts = []
+    async with Shared(ahead=5, here=0) as shared:
+        shared.processor.on_cut = lambda partition, offset: cuts.append(offset)
+        shared.processor.accept(of_epoch(3, block_of(["a"] * 9, 0)))
+        shared.processor.feed()
+        await turns(40)
+        assert cuts == []
+        assert sorted(shared.got["ahead"]) == [5, 6, 7, 8]
 
 
 def of_epoch(epoch, block):
