@@ -49,6 +49,11 @@ class JointCommit:
         self._report_given_up()
         return point
 
+    def drop(self, name: str) -> None:
+        """It is here now, or has left for good: nobody waits for it as for one that is absent."""
+        self._absent.pop(name, None)
+        self._given_up.discard(name)
+
     def forget_from(self, offset: int) -> None:
         """The log has other records from this offset on, or none: the commit may move back to it."""
         floor = self._floor

@@ -10,7 +10,7 @@ partition for the others. Owns who is attached. Commits the lowest position of a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -23,6 +23,7 @@ from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
 from multilane.types import NO_EPOCH, TopicPartition
 from multilane.wire.records.block import Block
+from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
@@ -58,6 +59,7 @@ class Trigger:
     end_epoch: int = NO_EPOCH  # the newest that was read when it got to where it begins, as far as its position says
     is_detached: bool = False
     full_since: float | None = None
+    drained: asyncio.Future[Sequence[Record]] | None = None  # it begins no more records
 
 
 class SharedProcessor:
@@ -81,6 +83,8 @@ class SharedProcessor:
         self._end = min((end for end in ahead if end >= start.offset), default=start.offset)
         self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
         self._on_hungry: Callable[[], object] = lambda: None
+        self._on_failure: Callable[[BaseException], object] = lambda error: None
+        self._settled_before = 0  # by triggers that have left
 
     def __str__(self) -> str:
         return str(self.partition)
@@ -92,14 +96,42 @@ class SharedProcessor:
     @property
     def settled(self) -> int:
         """How many records were settled, those of several triggers several times."""
-        return sum(trigger.processor.settled for trigger in self.triggers.values())
+        return self._settled_before + sum(trigger.processor.settled for trigger in self.triggers.values())
 
     def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
-        self._on_hungry = on_hungry
+        self._on_hungry, self._on_failure = on_hungry, on_failure
         for trigger in self.triggers.values():
-            trigger.processor.listen(partial(self._note_hungry, trigger), on_failure)
-            if trigger.processor.end(self.partition) < self._end:
-                self._detach(trigger, "it begins below the shared read")
+            self._listen_to(trigger)
+
+    def _listen_to(self, trigger: Trigger) -> None:
+        trigger.processor.listen(partial(self._note_hungry, trigger), self._on_failure)
+        if trigger.processor.end(self.partition) < self._end:
+            self._detach(trigger, "it begins below the shared read")
+
+    # --- who comes and goes ------------------------------------------------------------------------------------------
+
+    def attach(self, trigger: Trigger) -> None:
+        """Another trigger takes part from now on, from its own position."""
+        self.triggers[trigger.name] = trigger
+        self._commit.drop(trigger.name)
+        self._owners |= {p: trigger for p in trigger.processor.partitions if p != self.partition}
+        self._listen_to(trigger)
+        self._on_hungry()
+
+    async def release(self, name: str, deadline: float) -> None:
+        """A trigger leaves for good: it begins no more records, those in flight end, and commits wait for it no longer.
+        The others go on meanwhile."""
+        trigger = self.triggers.get(name)
+        if trigger is None:
+            self._commit.drop(name)
+            return
+        trigger.reads.end(self)
+        await self._drained(trigger, deadline)
+        if self.triggers.get(name) is trigger:
+            self.commit_point(self.partition)  # the last one leaves its position to the group
+            self._settled_before += trigger.processor.settled
+            del self.triggers[name]
+            self._on_hungry()
 
     def _note_hungry(self, trigger: Trigger) -> None:
         if trigger.is_detached:
@@ -115,9 +147,8 @@ class SharedProcessor:
             owner.processor.accept(block)
             return
         self._end = block.next_offset
-        for trigger in self.triggers.values():
-            if not trigger.is_detached:
-                self.give(trigger, block)
+        for trigger in self._sharing():
+            self.give(trigger, block)
 
     def give(self, trigger: Trigger, block: Block) -> None:
         """The records of this block that the trigger does not have yet."""
@@ -146,8 +177,13 @@ class SharedProcessor:
 
     def feed(self) -> None:
         for trigger in self.triggers.values():
-            trigger.processor.feed()
+            if trigger.drained is None:
+                trigger.processor.feed()
         self._detach_slow()
+
+    def _sharing(self) -> list[Trigger]:
+        """The triggers that the shared read feeds."""
+        return [t for t in self.triggers.values() if not t.is_detached and t.drained is None]
 
     def end(self, partition: TopicPartition) -> int:
         owner = self._owners.get(partition)
@@ -157,7 +193,7 @@ class SharedProcessor:
         owner = self._owners.get(partition)
         if owner is not None:
             return owner.processor.wants_blocks(partition)
-        return any(t.processor.wants_blocks(partition) for t in self.triggers.values() if not t.is_detached)
+        return any(trigger.processor.wants_blocks(partition) for trigger in self._sharing())
 
     def copy_out(self, partition: TopicPartition) -> None:
         owner = self._owners.get(partition)
@@ -182,7 +218,7 @@ class SharedProcessor:
     def _detach_slow(self) -> None:
         """Only while others keep up: when nobody does, nobody waits for the slow one."""
         now = self._clock.monotonic()
-        attached = [trigger for trigger in self.triggers.values() if not trigger.is_detached]
+        attached = self._sharing()
         slow = [(trigger, why) for trigger in attached if (why := self._too_far_behind(trigger, now))]
         if len(slow) < len(attached):
             for trigger, why in slow:
@@ -247,8 +283,14 @@ class SharedProcessor:
 
     async def drain(self, deadline: float) -> object:
         self._end_detached()
-        return await asyncio.gather(*(trigger.processor.drain(deadline) for trigger in self.triggers.values()))
+        return await asyncio.gather(*(self._drained(trigger, deadline) for trigger in self.triggers.values()))
 
     def _end_detached(self) -> None:
         for trigger in self.triggers.values():
             trigger.reads.end(self)
+
+    async def _drained(self, trigger: Trigger, deadline: float) -> object:
+        """Once for each, also if it leaves while all of them end."""
+        if trigger.drained is None:
+            trigger.drained = asyncio.ensure_future(trigger.processor.drain(deadline))
+        return await asyncio.shield(trigger.drained)

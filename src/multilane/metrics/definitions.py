@@ -75,6 +75,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("group.fenced", "1", "group", "Times that the coordinator fenced this member."),
     _counter("group.stale", "1", "group", "Times that the application polled too late (max.poll.interval.ms)."),
     _counter("group.lost", "partitions", "", "Partitions lost without a revocation, in classic groups."),
+    _counter("sharing.replaced", "1", "consumer", "Times that a shared consumer failed and a new one took its place."),
     _counter("rebalance.step", "1", "change group", "Steps of rebalances: assigned, revoked, lost."),
     _counter("commit.dropped", "partitions", "group", "Partitions dropped from a commit: they were revoked meanwhile."),
     # Fetching

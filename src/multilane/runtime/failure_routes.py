@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from multilane.client.produce.producer import Producer
 from multilane.clock import Clock
 from multilane.commit.journal import Notes
 from multilane.config.app.clients import producer_properties
@@ -28,6 +27,7 @@ from multilane.outcome import backoff
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import InPlace
 from multilane.outcome.publishing import Publisher
+from multilane.outcome.shared_producers import SHARED_PRODUCERS
 from multilane.runtime.breakers import breaker_of, gate_of
 
 _PUBLISHER_TIMEOUT: Final = 5.0  # seconds to close a producer that has nothing left to send
@@ -75,7 +75,7 @@ class ConsumerFailureRoutes:
     def open(self) -> None:
         """It may be called again."""
         producer = producer_properties(self._cluster, durable=True)
-        self._publisher = self._publisher or Publisher(lambda: Producer(producer))
+        self._publisher = self._publisher or Publisher(lambda: SHARED_PRODUCERS.share(producer))
 
     async def close(self) -> None:
         if self._publisher is not None:

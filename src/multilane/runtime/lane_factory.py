@@ -220,6 +220,11 @@ class LaneFactory:
         """How many records its processors have settled."""
         return self._lifetimes.settled
 
+    @property
+    def left(self) -> int:
+        """How many records came and were not settled when their processors ended."""
+        return self._lifetimes.left
+
     def _rules(self, watch: Watch) -> WorkRules:
         config = self.config
         return WorkRules(

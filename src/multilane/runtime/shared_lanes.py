@@ -22,6 +22,7 @@ from multilane.commit.trigger_positions import Position
 from multilane.config.app import sharing
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.model import AppConfig
+from multilane.config.sharing_key import SharingKey
 from multilane.errors import ConfigError
 from multilane.lanes.assignment import ReadTopics, Start
 from multilane.lanes.detached_reader import DetachedReader
@@ -33,6 +34,7 @@ from multilane.logs import logger
 from multilane.metrics.observer import Observer
 from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.lane_factory import LaneFactory
+from multilane.runtime.late_starts import late_offset
 from multilane.runtime.shared_properties import merged
 from multilane.types import NO_EPOCH, TopicPartition
 
@@ -63,33 +65,80 @@ class SharedSource:
 class SharedLanes:
     """Make it inside the running loop."""
 
-    def __init__(self, factories: Sequence[LaneFactory], clock: Clock) -> None:
+    def __init__(self, factories: Sequence[LaneFactory], clock: Clock, key: SharingKey | None = None) -> None:
+        self.key = key
+        self._factories: dict[str, LaneFactory] = {}
+        self._clock = clock
+        self._readers: dict[str, DetachedReader] = {}
+        self._consumer: AsyncConsumer | None = None
+        self._observer: Observer | None = None
+        self._events = _EventsOfAll()
+        self._opened: set[str] = set()
+        self._left: set[str] = set()  # triggers that have left for good
+        self._reported: set[str] = set()  # absent and new triggers, and differences, that were logged
+        self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
+        self.on_failure: Callable[[BaseException], object] = lambda error: None
+        self._put(factories)
+
+    def _put(self, factories: Sequence[LaneFactory]) -> None:
+        _check_names([factory.config.name for factory in factories])
         self._factories = {factory.config.name: factory for factory in factories}
-        for factory in factories:
-            factory.trigger = factory.config.name
+        for name, factory in self._factories.items():
+            factory.trigger = name
         configs = [factory.config for factory in factories]
-        _check_names(list(self._factories))
         self.config = SharedSettings(
             " + ".join(self._factories),
             configs[0].group_id,
             min(config.commit_interval for config in configs),
             max(config.rebalance_timeout for config in configs),
         )
-        properties, differences = merged({name: f.source.member_properties for name, f in self._factories.items()})
+        self.source, differences = source_of(factories)
         for difference in differences:
-            log.warning("%s share a consumer: %s", self.config.name, difference)
-        reading, _ = merged({name: f.source.reader_properties for name, f in self._factories.items()})
-        keeps_order = any(factory.source.keeps_order for factory in factories)
-        self.source = SharedSource(keeps_order, topics_of(factories), properties, reading)
-        self._clock = clock
+            if difference not in self._reported:
+                self._reported.add(difference)
+                log.warning("%s share a consumer: %s", self.config.name, difference)
         self._absent_after = max(config.absent_after for config in configs)
-        self._readers: dict[str, DetachedReader] = {}
-        self._consumer: AsyncConsumer | None = None
-        self._observer: Observer | None = None
-        self._opened: set[str] = set()
-        self._reported: set[str] = set()  # absent and new triggers that were logged
-        self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
-        self.on_failure: Callable[[BaseException], object] = lambda error: None
+
+    # --- triggers that come and go -----------------------------------------------------------------------------------
+
+    def add(self, factory: LaneFactory) -> bool:
+        """Another trigger, whose factory is open. Returns whether the member has to join its group again, because it
+        reads other topics or needs other settings."""
+        before = self.source
+        self._put([*self._factories.values(), factory])
+        self._opened.add(factory.config.name)
+        self._left.discard(factory.config.name)
+        if self._consumer is not None and self._observer is not None:
+            self._events.add(factory, factory.bind_to(self._consumer, self._observer))
+        return before != self.source
+
+    async def attach(self, shared: SharedProcessor, start: Start, name: str) -> None:
+        """To a partition that is processed. `start` is where its next processor would begin."""
+        factory = self._factories[name]
+        self._check_room([*shared.triggers, name], start)
+        await self._events.of(factory).assigned(frozenset([shared.partition]))
+        [trigger] = await self._triggers({name: factory.build}, shared.partition, {shared.partition: start})
+        shared.attach(trigger)
+
+    def joins_again_without(self, name: str) -> bool:
+        """Whether the member has to join its group again when this trigger leaves."""
+        return source_of([f for other, f in self._factories.items() if other != name])[0] != self.source
+
+    def leave(self, name: str) -> None:
+        """The trigger takes part in no processor from now on, and its position is named no longer."""
+        self._left.add(name)
+
+    async def remove(self, name: str) -> None:
+        """After it has left all processors. It must not be the last one."""
+        self.leave(name)
+        factory = self._factories[name]
+        self._put([other for other in self._factories.values() if other is not factory])
+        self._opened.discard(name)
+        self._events.remove(factory)
+        reader = self._readers.pop(name, None)
+        if reader is not None:
+            await reader.close()
+        await factory.close()
 
     @property
     def consumers(self) -> Mapping[str, LaneFactory]:
@@ -97,7 +146,10 @@ class SharedLanes:
 
     def bind_to(self, consumer: AsyncConsumer, observer: Observer) -> PartitionHandler:
         self._consumer, self._observer = consumer, observer
-        return _EventsOfAll([(f.source.topics.names, f.bind_to(consumer, observer)) for f in self._factories.values()])
+        self._events = _EventsOfAll()
+        for factory in self._factories.values():
+            self._events.add(factory, factory.bind_to(consumer, observer))
+        return self._events
 
     def read_for(
         self,
@@ -139,7 +191,8 @@ class SharedLanes:
         partition = self.shared(starts)
         if partition is None:
             return await builders[self.owner(starts)](starts)
-        start = starts[partition]
+        start = self._without_left(starts[partition])
+        starts = {**starts, partition: start}
         here = self.begin(partition, start, builders)
         triggers = await self._triggers({name: builders[name] for name in here}, partition, starts)
         absent, floor = _absent(start, here), _floor(start)
@@ -163,7 +216,7 @@ class SharedLanes:
     def begin(self, partition: TopicPartition, start: Start, only: Collection[str] | None = None) -> list[str]:
         """The triggers of a shared partition. Reports those that its commit names and that are not here."""
         names = [name for name, factory in self._factories.items() if factory.config.topic == partition.topic]
-        names = names if only is None else [name for name in names if name in only]
+        names = [name for name in names if name not in self._left and (only is None or name in only)]
         self._check_room(names, start)
         self._report(partition, start, names)
         return names
@@ -171,13 +224,13 @@ class SharedLanes:
     def joint_commit(self, partition: TopicPartition, start: Start, here: Collection[str]) -> JointCommit:
         return JointCommit(partition, _floor(start), _absent(start, here), self._clock, self._absent_after)
 
-    def starts_of(
+    async def starts_of(
         self, name: str, partition: TopicPartition, starts: Mapping[TopicPartition, Start]
     ) -> dict[TopicPartition, Start]:
         """Where a trigger of a shared partition begins; with the retry partition that is paired with it, if any."""
         factory = self._factories[name]
         paired = {p: s for p, s in starts.items() if p.topic == factory.config.retry and factory.source.keeps_order}
-        return {**paired, partition: start_of_trigger(starts[partition], name)}
+        return {**paired, partition: await self._begin(partition, starts[partition], factory)}
 
     async def _triggers(
         self,
@@ -188,7 +241,7 @@ class SharedLanes:
         triggers: list[Trigger] = []
         try:
             for name, build in builders.items():
-                own = self.starts_of(name, partition, starts)
+                own = await self.starts_of(name, partition, starts)
                 processor = await build(own)
                 triggers.append(self._trigger(self._factories[name].config, processor, own[partition]))
         except BaseException:
@@ -196,6 +249,19 @@ class SharedLanes:
                 await trigger.processor.drain(self._clock.monotonic())
             raise
         return triggers
+
+    async def _begin(self, partition: TopicPartition, start: Start, factory: LaneFactory) -> Start:
+        name, begin = factory.config.name, factory.config.begin
+        if begin is not None and name not in start.positions and self._consumer is not None:
+            if start.positions:
+                offset = await late_offset(self._consumer, partition, name, begin)
+                return Start(offset, topic_id=start.topic_id)
+            if name not in self._reported:
+                log.info("%s: from is not used for %s, because no commit names other triggers", partition, name)
+        return start_of_trigger(start, name)
+
+    def _without_left(self, start: Start) -> Start:
+        return start._replace(positions={n: p for n, p in start.positions.items() if n not in self._left})
 
     def _check_room(self, here: Sequence[str], start: Start) -> None:
         absent = sorted(start.positions.keys() - set(here))
@@ -240,15 +306,25 @@ class SharedLanes:
             )
         for name in sorted(set(here) - start.positions.keys() - self._reported):
             self._reported.add(name)
+            if self._factories[name].config.begin is not None:
+                continue  # `late_offset` says where
             log.info("%s: trigger %s is new: it begins at the group's position, %d", partition, name, start.offset)
 
 
 def grouped(factories: Mapping[str, LaneFactory], config: AppConfig, clock: Clock) -> list[GroupLanes]:
     """The lanes of each group member: those of a consumer, or of the triggers that share it."""
-    units = sharing.units(sharing.with_clusters((f.config for f in factories.values()), config.clusters))
-    together = {name for unit in units for name in unit}
-    shared = [SharedLanes([factories[name] for name in unit], clock) for unit in units]
+    units = sharing.units_by_key(sharing.with_clusters((f.config for f in factories.values()), config.clusters))
+    together = {name for unit in units.values() for name in unit}
+    shared = [SharedLanes([factories[name] for name in unit], clock, key) for key, unit in units.items()]
     return [*shared, *(factory for name, factory in factories.items() if name not in together)]
+
+
+def source_of(factories: Sequence[LaneFactory]) -> tuple[SharedSource, list[str]]:
+    """What these read together, and a sentence for each setting in which they differ."""
+    properties, differences = merged({f.config.name: f.source.member_properties for f in factories})
+    reading, _ = merged({f.config.name: f.source.reader_properties for f in factories})
+    keeps_order = any(factory.source.keeps_order for factory in factories)
+    return SharedSource(keeps_order, topics_of(factories), properties, reading), differences
 
 
 def start_of_trigger(start: Start, name: str) -> Start:
@@ -293,19 +369,28 @@ def _check_names(names: Sequence[str]) -> None:
 class _EventsOfAll:
     """Each trigger hears of the partitions of its topics."""
 
-    def __init__(self, handlers: Sequence[tuple[Sequence[str], PartitionHandler]]) -> None:
-        self._handlers = handlers
+    def __init__(self) -> None:
+        self._handlers: dict[LaneFactory, PartitionHandler] = {}
+
+    def add(self, factory: LaneFactory, handler: PartitionHandler) -> None:
+        self._handlers[factory] = handler
+
+    def remove(self, factory: LaneFactory) -> None:
+        self._handlers.pop(factory, None)
+
+    def of(self, factory: LaneFactory) -> PartitionHandler:
+        return self._handlers[factory]
 
     async def assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        await self._each(partitions, lambda handler, own: handler.assigned(own))
+        for handler, own in self._each(partitions):
+            await handler.assigned(own)
 
     async def revoked(self, partitions: frozenset[TopicPartition], *, is_lost: bool = False) -> None:
-        await self._each(partitions, lambda handler, own: handler.revoked(own, is_lost=is_lost))
+        for handler, own in self._each(partitions):
+            await handler.revoked(own, is_lost=is_lost)
 
-    async def _each(
-        self,
-        partitions: frozenset[TopicPartition],
-        call: Callable[[PartitionHandler, frozenset[TopicPartition]], Awaitable[None]],
-    ) -> None:
-        for topics, handler in self._handlers:
-            await call(handler, frozenset(p for p in partitions if p.topic in topics))
+    def _each(self, partitions: frozenset[TopicPartition]) -> list[tuple[PartitionHandler, frozenset[TopicPartition]]]:
+        return [
+            (handler, frozenset(p for p in partitions if p.topic in factory.source.topics.names))
+            for factory, handler in self._handlers.items()
+        ]

@@ -294,3 +294,52 @@ def of_epoch(epoch, block):
     segments = block.columns.segments.copy()
     segments[:, 1] = epoch
     return replace(block, columns=replace(block.columns, segments=segments), leader_epoch=epoch)
+
+
+async def test_a_trigger_that_leaves_is_no_longer_waited_for_and_gets_nothing_more():
+    async with Shared(slow=0, quick=0) as shared:
+        shared.gates["slow"].clear()
+        await shared.give(0, 6)
+        assert shared.processor.commit_point(PARTITION).offset == 0
+        leaving = asyncio.ensure_future(shared.processor.release("slow", 1e9))
+        await turns()
+        await shared.give(6, 3)
+        assert len(shared.got["quick"]) == 9, "nobody waits for the records in flight"
+        assert "slow" in shared.processor.commit_point(PARTITION).positions
+        shared.gates["slow"].set()
+        await leaving
+        point = shared.processor.commit_point(PARTITION)
+        assert (point.offset, point.positions.keys()) == (9, {"quick"})
+        assert len(shared.got["slow"]) < 9
+        assert shared.processor.settled == 9 + len(shared.got["slow"])
+
+
+async def test_the_last_one_leaves_its_position_to_the_group():
+    async with Shared(start=2, last=2) as shared:
+        await shared.give(2, 6)
+        await shared.processor.release("last", 1e9)
+        point = shared.processor.commit_point(PARTITION)
+        assert (point.offset, point.runs, point.positions) == (8, (), {})
+        assert not shared.processor.wants_blocks(PARTITION)
+
+
+async def test_an_absent_one_that_leaves_holds_nothing():
+    async with Shared(absent={"gone": Position(0)}, here=0) as shared:
+        await shared.give(0, 4)
+        assert shared.processor.commit_point(PARTITION).offset == 0
+        await shared.processor.release("gone", 1e9)
+        assert shared.processor.commit_point(PARTITION).offset == 4
+
+
+@pytest.mark.parametrize(("begins", "detached"), [(3, True), (10, False), (14, False)])
+async def test_a_trigger_that_is_attached_begins_where_it_is(begins, detached):
+    async with Shared(here=0) as shared:
+        await shared.give(0, 10)
+        world = World(shared._handler("late"), lanes=2, room=100, start=begins)
+        shared.worlds["late"], reads = world, Reads()
+        shared.processor.attach(Trigger("late", world.processor, FAR, reads, -1))
+        assert bool(reads.detached) == detached
+        await shared.give(10, 10)
+        expected = [] if detached else list(range(max(begins, 10), 20))
+        assert sorted(shared.got["late"]) == expected
+        assert shared.processor.commit_point(PARTITION).positions["late"].offset == (begins if detached else 20)

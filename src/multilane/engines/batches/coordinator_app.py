@@ -218,7 +218,7 @@ class CoordinatorGroup:
             return processor
         here = lanes.begin(partition, starts[partition])
         processors = lease_table.new_processors(
-            self._name, {name: lanes.starts_of(name, partition, starts) for name in here}
+            self._name, {name: await lanes.starts_of(name, partition, starts) for name in here}
         )
         commit = lanes.joint_commit(partition, starts[partition], here)
         return RemoteTriggers(partition, dict(zip(here, processors, strict=True)), commit)

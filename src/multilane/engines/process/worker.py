@@ -1,4 +1,4 @@
-"""One member of a group in this process, for one consumer of the configuration or for the triggers that share it.
+"""One member of a group in this process, for one consumer of the configuration.
 
 Thread: loop.
 
@@ -8,6 +8,7 @@ A composition root: lanes, a consumer, and the pump between them. Owns all three
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
@@ -16,8 +17,8 @@ from multilane.lanes.group_membership import Timing
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Gauge, Observer
 from multilane.runtime.gauges import group_gauges, lane_gauges, local_lags
-from multilane.runtime.group_lanes import GroupLanes
-from multilane.runtime.shared_lanes import SharedLanes
+from multilane.runtime.group_lanes import GroupLanes, MemberSettings
+from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.starting import member_of, opened
 
 log = logger(__name__)
@@ -27,13 +28,21 @@ class ProcessGroup:
     """Make it inside the running loop. It runs until `stop`."""
 
     def __init__(self, lanes: GroupLanes, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
-        self.config = lanes.config
         self._lanes = lanes
         self._clock = clock
         self._observer = observer
         self._consumer: AsyncConsumer | None = None
         self._pump: Pump | None = None
         self._stopping = asyncio.Event()
+        self._drain: float | None = None
+
+    @property
+    def config(self) -> MemberSettings:
+        return self._lanes.config
+
+    @property
+    def consumers(self) -> Mapping[str, LaneFactory]:
+        return self._lanes.consumers
 
     def gauges(self) -> list[Gauge]:
         gauges: list[Gauge] = []
@@ -46,33 +55,42 @@ class ProcessGroup:
         return gauges
 
     async def run(self) -> None:
-        config, lanes = self.config, self._lanes
-        topics = lanes.source.topics
         try:
-            if not await opened(lanes, self._clock, self._stopping):
-                return
-            consumer = await member_of(lanes, self._clock, self._observer, self._stopping)
-            if consumer is None:
-                return
+            if await opened(self._lanes, self._clock, self._stopping):
+                await self._take_part()
+        finally:
+            await self._lanes.close()
+
+    async def _take_part(self) -> None:
+        """As one member, from its start to its end."""
+        consumer = await member_of(self._lanes, self._clock, self._observer, self._stopping)
+        if consumer is None:
+            return
+        try:
             self._consumer = consumer
-            timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
-            self._pump = Pump(consumer, topics, lanes.build, timing, self._clock, lanes.try_write_audit)
-            self._pump.set_events(lanes.bind_to(consumer, self._observer))
-            if isinstance(lanes, SharedLanes):
-                lanes.on_cut, lanes.on_failure = self._pump.cut, self._pump.fail
+            self._pump = self._pump_of(consumer)
             if self._stopping.is_set():
-                self._pump.stop()
-            log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(topics.names))
+                self._pump.stop(self._drain)
+            topics = ", ".join(self._lanes.source.topics.names)
+            log.info("consumer %s: group %s reads %s", self.config.name, self.config.group_id, topics)
             await self._pump.run()
         finally:
-            self._consumer = None
-            await lanes.close()
+            self._consumer = self._pump = None
+
+    def _pump_of(self, consumer: AsyncConsumer) -> Pump:
+        lanes, config = self._lanes, self.config
+        timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
+        pump = Pump(consumer, lanes.source.topics, lanes.build, timing, self._clock, lanes.try_write_audit)
+        pump.set_events(lanes.bind_to(consumer, self._observer))
+        return pump
 
     def on_resume(self) -> None:
         self._lanes.on_resume()
 
-    def stop(self) -> None:
-        """Settle the records in flight, commit, and leave the group."""
+    def stop(self, drain: float | None = None) -> None:
+        """Settle the records in flight, commit, and leave the group. `drain`: how many seconds these records have, if
+        not as configured."""
+        self._drain = drain
         self._stopping.set()
         if self._pump is not None:
-            self._pump.stop()
+            self._pump.stop(drain)

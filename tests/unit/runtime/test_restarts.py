@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multilane.app.restarts import Restarts
+from multilane.runtime.restarts import Restarts
 
 
 def test_it_waits_longer_after_each_death_and_not_beyond_a_minute():

@@ -1,4 +1,4 @@
-"""When to restart a killed process: the back-off doubles with each death in a row.
+"""When to restart what has died, a process or a shared consumer: the back-off doubles with each death in a row.
 
 Thread: none (pure); one owner.
 """
