@@ -181,7 +181,7 @@ async def test_a_trigger_that_is_paused_stops_alone(shop):
 @pytest.mark.slow
 @pytest.mark.long
 async def test_the_audit_proves_each_trigger_by_itself(shop):
-    """Also one that had failures, beside one that is not through."""
+    """Also one whose records are all dead, beside one that holds the commit."""
     shop.fill([f"k{n % 40}" for n in range(RECORDS)], partitions=2)
     error = shop.make_topic(1)
     own = {name: {"audit": str(shop.folder / name), "error": error} for name in ("bad", "hung", "good")}
@@ -204,7 +204,8 @@ async def test_the_audit_proves_each_trigger_by_itself(shop):
     assert good.returncode == 0, good.stdout + good.stderr
     assert f"Proved: {RECORDS} read = {RECORDS} done" in good.stdout
     assert f"{RECORDS} read = 0 done + 0 skipped + 0 retried + {RECORDS} dead" in bad.stdout, bad.stdout
-    assert hung.returncode == 1, hung.stdout + hung.stderr
+    assert "offsets beyond the commit were not judged" in hung.stdout, "it is judged up to its own position"
+    assert f"{RECORDS} read" not in hung.stdout
 
 
 def _positions(triggers: Triggers) -> Counter[str]:
