@@ -269,6 +269,7 @@ class App:
             pair(self.observer, self._counts),
         ).share_crash_watch(self._crash_watch)
         factory.failures = self._failure_sink or factory.failures
+        factory.apply_overrides(self.overrides.of(registration.config.name), ())
         return factory
 
     def full_registration(self, name: str) -> Registration:

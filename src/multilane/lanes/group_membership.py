@@ -171,8 +171,12 @@ class GroupMembership(RebalanceListener, Generic[T]):
                 starts[partition] = _start_at(commit)
             else:
                 starts[partition] = await self._first_start(partition, deadline)
-            starts[partition] = self._gone_on(partition, starts[partition])
         first = {p: starts[p].offset for p in partitions if committed.get(p) is None}
+        for partition in partitions:
+            kept = self._gone_on(partition)
+            if kept is not None:
+                starts[partition] = kept
+                first.pop(partition, None)
         await warn_of_skipped(consumer, first, assignment.topics.whole)
         await self.events.assigned(partitions)
         await assignment.begin(starts)
@@ -181,12 +185,11 @@ class GroupMembership(RebalanceListener, Generic[T]):
             consumer.pause(alone)
             await self._report_unmatched(alone)
 
-    def _gone_on(self, partition: TopicPartition, start: Start) -> Start:
-        """Where the member before has left off in this process, if that is further."""
+    def _gone_on(self, partition: TopicPartition) -> Start | None:
+        """Where the member before has left off in this process, if that still holds."""
         kept = None if self.kept is None else self.kept.take(partition, self._committed.get(partition))
-        if kept is None:
-            return start
-        self._consumer.seek(partition, kept.offset, kept.known_epoch)
+        if kept is not None:
+            self._consumer.seek(partition, kept.offset, kept.known_epoch)
         return kept
 
     async def _report_unmatched(self, alone: Collection[TopicPartition]) -> None:

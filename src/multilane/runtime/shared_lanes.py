@@ -287,10 +287,14 @@ class SharedLanes:
             reader = DetachedReader(
                 name,
                 lambda: AsyncConsumer(properties, clock=self._clock, observer=self._observer),
-                self.on_failure,
+                self._fail,
             )
             self._readers[name] = reader
         return reader
+
+    def _fail(self, error: BaseException) -> None:
+        """Of the member that runs then: a reader may outlive the one that it was made for."""
+        self.on_failure(error)
 
     def _report(self, partition: TopicPartition, start: Start, here: Sequence[str]) -> None:
         """Once for each trigger, not for each partition."""

@@ -173,29 +173,58 @@ def main_names(triggers: Triggers) -> set[str]:
     return {name for _, text in triggers.commits().values() for name in text.positions}
 
 
-async def test_a_failed_network_thread_gets_a_new_consumer_and_repeats_nothing(shop, caplog):
-    """Each trigger is told, and goes on at its own position, also where nothing could be committed."""
-    fill_first(shop, 200)
-    triggers = Triggers(shop, ["a", "b"], commitInterval="1h")
-    async with running(triggers.app) as task:
-        await until(lambda: all(len(triggers.got[n]) == 200 for n in "ab") or task.done())
-        assert triggers.commits() == {}
-        crash_network(triggers)
-        await asyncio.to_thread(fill, shop, 100, 200)
-        await until(lambda: all(len(triggers.got[n]) >= 300 for n in "ab") or task.done(), 60)
-    await task
-    for name in "ab":
-        assert len(triggers.got[name]) == len(triggers.handled(name)) == 300
-        assert f"trigger {name}: the consumer that it shares failed: ClientFailed" in caplog.text
-    assert sum(offset for offset, _ in triggers.commits().values()) == 300
-
-
 def crash_network(triggers: Triggers) -> None:
     """As an unexpected exception of the decoder does."""
     from multilane.client.network_events import CrashThread
 
     [group] = triggers.app.engine.groups.values()
     group._consumer._state._lease.thread.put(CrashThread(RuntimeError("injected")))
+
+
+def crash_pump(triggers: Triggers) -> None:
+    """An exception that nobody expects."""
+    [group] = triggers.app.engine.groups.values()
+    group._pump.fail(ZeroDivisionError("injected"))
+
+
+@pytest.mark.parametrize(("crash", "error"), [(crash_network, "ClientFailed"), (crash_pump, "ZeroDivisionError")])
+async def test_a_failed_consumer_is_replaced_and_nothing_is_repeated(shop, caplog, crash, error):
+    """Each trigger is told, and goes on at its own position, also where nothing could be committed."""
+    fill_first(shop, 200)
+    triggers = Triggers(shop, ["a", "b"], commitInterval="1h")
+    async with running(triggers.app) as task:
+        await until(lambda: all(len(triggers.got[n]) == 200 for n in "ab") or task.done())
+        assert triggers.commits() == {}
+        crash(triggers)
+        await asyncio.to_thread(fill, shop, 100, 200)
+        await until(lambda: all(len(triggers.got[n]) >= 300 for n in "ab") or task.done(), 60)
+    await task
+    for name in "ab":
+        assert len(triggers.got[name]) == len(triggers.handled(name)) == 300
+        assert f"trigger {name}: the consumer that it shares failed: {error}" in caplog.text
+    assert sum(offset for offset, _ in triggers.commits().values()) == 300
+
+
+async def test_a_detached_trigger_goes_on_with_the_new_consumer(shop, caplog):
+    """A failure of its reader is one of the member that runs then."""
+    fill_first(shop, 200, partitions=1)
+    triggers = Changing(shop, ["a"], ["early"], commitInterval="1h")
+    async with running(triggers.app) as task:
+        await until(lambda: len(triggers.got["a"]) == 200 or task.done())
+        triggers.hangs["early"] = asyncio.Event()
+        await triggers.subscribe("early", begin="earliest")
+        await until(lambda: len(triggers.got["early"]) == 180)
+        crash_network(triggers)
+        [group] = triggers.app.engine.groups.values()
+        await until(lambda: "ClientFailed" in caplog.text and group._pump is not None and group._pump.processors)
+        group._shared._readers["early"]._on_failure(ZeroDivisionError("injected"))
+        await until(lambda: "failed: ZeroDivisionError" in caplog.text)
+        triggers.hangs["early"].set()
+        await asyncio.to_thread(fill, shop, 50, 200)
+        await until(lambda: all(len(triggers.handled(n)) == 250 for n in ("a", "early")) or task.done(), 60)
+    await task
+    assert [len(triggers.got[name]) for name in ("a", "early")] == [250, 250]
+    assert "are skipped" not in caplog.text, "it goes on, whatever offsetInitial says"
 
 
 async def test_who_may_not_subscribe_is_told_why(shop):
@@ -235,8 +264,9 @@ async def test_a_fenced_member_comes_back_when_the_other_is_gone(shop, caplog):
     triggers = Triggers(shop, ["a", "b"], commitInterval="1h", properties=static)
     async with running(triggers.app) as task:
         await until(lambda: all(len(triggers.got[n]) == 100 for n in "ab") or task.done())
-        other = AsyncConsumer({"bootstrap.servers": shop.bootstrap, "group.id": triggers.group, **static})
-        async with other:
+        passive = {"enable.auto.commit": False, "auto.offset.reset": "latest"}
+        brokers = {"bootstrap.servers": shop.bootstrap, "group.id": triggers.group}
+        async with AsyncConsumer({**brokers, **static, **passive}) as other:
             other.subscribe([shop.main])
             with suppress(InstanceFenced):
                 while "the consumer that it shares failed: InstanceFenced" not in caplog.text:
@@ -250,6 +280,6 @@ async def test_a_fenced_member_comes_back_when_the_other_is_gone(shop, caplog):
 async def test_a_wrong_configuration_still_ends_the_app(shop):
     """Before it was ever a member, the group's refusal is no accident."""
     fill_first(shop, 1)
-    triggers = Triggers(shop, ["a", "b"], properties={"group.protocol": "classic"}, sessionTimeout="1ms")
+    triggers = Triggers(shop, ["a", "b"], properties={"group.protocol": "classic"}, sessionTimeout="10h")
     with pytest.raises(GroupRefused):
         await asyncio.wait_for(triggers.app.serve(), 60)

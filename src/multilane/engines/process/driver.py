@@ -49,6 +49,7 @@ class ProcessEngine:
         self._tasks: dict[ProcessGroup, asyncio.Task[None]] = {}
         self._is_running = False
         self._members: list[ProcessGroup] = []  # those that run, or will
+        self._leaving: set[ProcessGroup] = set()  # nobody has a lease on them any more
         self._changed = asyncio.Event()
         self.pool: Leases[SharedGroup] = Leases(lambda consumer: consumer.stop())
         self._leases: dict[str, Lease[SharedGroup]] = {}  # by trigger
@@ -112,11 +113,14 @@ class ProcessEngine:
                     self._progress.close(self.consumers)
 
     async def _until_one_ends(self, stopped: asyncio.Task[bool]) -> None:
-        """A group that nobody has a lease on any more ends by itself, and the others go on."""
-        while not any(task.done() for task in self._tasks.values()) and not stopped.done():
+        """A group that is left ends by itself, and the others go on."""
+        while not stopped.done():
             self._changed.clear()
+            staying = [task for group, task in self._tasks.items() if group not in self._leaving]
+            if any(task.done() for task in staying):
+                return
             changed = asyncio.create_task(self._changed.wait())
-            await asyncio.wait([*self._tasks.values(), stopped, changed], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*staying, stopped, changed], return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
 
     # --- consumers that come and go ----------------------------------------------------------------------------------
@@ -150,21 +154,32 @@ class ProcessEngine:
                 await lease.consumer.remove(name)
                 lease.release()
             else:
-                group = self._of(name) if lease is None else lease.consumer
-                self._members.remove(group)
-                task = self._tasks.pop(group, None)
-                if lease is None:
-                    group.stop()
-                else:
-                    await lease.consumer.retire(name)
-                    lease.release()
-                if task is not None:
-                    await asyncio.shield(task)
+                await self._leave(self._of(name), lease, name)
             self._leases.pop(name, None)
             self.consumers.pop(name, None)
 
+    async def _leave(self, group: ProcessGroup, lease: Lease[SharedGroup] | None, name: str) -> None:
+        """End a group with its last consumer."""
+        self._leaving.add(group)
+        self._changed.set()
+        if lease is None:
+            group.stop()
+        else:
+            await lease.consumer.retire(name)
+            lease.release()
+        try:
+            if group in self._tasks:
+                await asyncio.shield(self._tasks[group])
+        finally:
+            self._leaving.discard(group)
+            self._members.remove(group)
+            self._tasks.pop(group, None)
+
     def _of(self, name: str) -> ProcessGroup:
-        return next(group for group in self._members if name in group.consumers)
+        found = next((group for group in self._members if name in group.consumers), None)
+        if found is None:
+            raise ConfigError(f"consumer {name!r} does not run")
+        return found
 
     def gauges(self) -> list[Gauge]:
         """On the loop's thread."""
@@ -191,8 +206,9 @@ class ProcessEngine:
 
     def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread."""
-        factory = self.consumers[consumer]
-        self.call_on_loop(lambda: factory.apply_overrides(overrides, factory.processors))
+        factory = self.consumers.get(consumer)
+        if factory is not None:  # else it is about to begin, with these overrides
+            self.call_on_loop(lambda: factory.apply_overrides(overrides, factory.processors))
 
     def call_on_loop(self, function: Callable[[], object]) -> None:
         """Have the loop call this function; from any thread."""

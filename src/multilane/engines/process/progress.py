@@ -36,7 +36,7 @@ class SettledCounts:
 
     def take(self, groups: SettlingGroups) -> list[Count]:
         counts: list[Count] = []
-        for name, group in groups.items():
+        for name, group in list(groups.items()):  # consumers come and go on another thread
             more = group.settled - self._known[name]
             if more > 0:  # the number is a sum, and the loop may be between two of its parts
                 self._known[name] += more

@@ -66,7 +66,7 @@ class SharedGroup(ProcessGroup):
             self._joins_again = False
             self._restarts.start(self._clock.monotonic())
             try:
-                await super()._take_part()
+                await self._live()
             except Exception as error:
                 if self._stopping.is_set() or not self._may_go_on(error):
                     raise
@@ -74,16 +74,22 @@ class SharedGroup(ProcessGroup):
             else:
                 if not self._joins_again:
                     return
-            finally:
-                self._ended.set()
             while self._departed:
                 await self._shared.remove(self._departed.pop())
+
+    async def _live(self) -> None:
+        try:
+            await super()._take_part()
+        finally:
+            self._ended.set()
 
     def _pump_of(self, consumer: AsyncConsumer) -> Pump:
         pump = super()._pump_of(consumer)
         pump.keep_starts(self._kept)
         self._shared.on_cut, self._shared.on_failure = pump.cut, pump.fail
         self._ended, self._latest = asyncio.Event(), pump
+        if self._joins_again:  # a trigger came while this consumer was made
+            pump.stop()
         return pump
 
     def _may_go_on(self, error: Exception) -> bool:
