@@ -10,7 +10,7 @@ Owns the readers of detached triggers, from `open` to `close`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.commit import completion_map
 from multilane.commit.ledger import CommitPoint
+from multilane.commit.trigger_positions import Position
 from multilane.config.app import sharing
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.model import AppConfig
@@ -25,6 +26,7 @@ from multilane.config.sharing_key import SharingKey
 from multilane.errors import ConfigError
 from multilane.lanes.assignment import ReadTopics, Start
 from multilane.lanes.detached_reader import DetachedReader
+from multilane.lanes.joint_commit import JointCommit
 from multilane.lanes.partition_events import PartitionHandler
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.lanes.shared_processor import DetachLimits, SharedProcessor, Trigger
@@ -41,6 +43,9 @@ log = logger(__name__)
 _DETACHED_BUFFER: Final = 8 * 1024 * 1024  # bytes: there may be as many readers as triggers
 
 
+BuildsProcessor = Callable[[Mapping[TopicPartition, Start]], Awaitable[PartitionProcessor]]
+
+
 @dataclass(frozen=True, slots=True)
 class SharedSettings:
     name: str
@@ -54,6 +59,7 @@ class SharedSource:
     keeps_order: bool
     topics: ReadTopics
     member_properties: Mapping[str, object]
+    reader_properties: Mapping[str, object]
 
 
 class SharedLanes:
@@ -111,7 +117,7 @@ class SharedLanes:
         factory = self._factories[name]
         self._check_room([*shared.triggers, name], start)
         await self._events.of(factory).assigned(frozenset([shared.partition]))
-        [trigger] = await self._triggers([factory], shared.partition, {shared.partition: start})
+        [trigger] = await self._triggers({name: factory.build}, shared.partition, {shared.partition: start})
         shared.attach(trigger)
 
     def joins_again_without(self, name: str) -> bool:
@@ -145,6 +151,15 @@ class SharedLanes:
             self._events.add(factory, factory.bind_to(consumer, observer))
         return self._events
 
+    def read_for(
+        self,
+        observer: Observer,
+        on_cut: Callable[[TopicPartition, int], object],
+        on_failure: Callable[[BaseException], object],
+    ) -> None:
+        """Set whoever feeds these lanes, if the group member is elsewhere."""
+        self._observer, self.on_cut, self.on_failure = observer, on_cut, on_failure
+
     async def open(self) -> None:
         """After an error it may be called again."""
         for name, factory in self._factories.items():
@@ -168,46 +183,67 @@ class SharedLanes:
 
     # --- processors --------------------------------------------------------------------------------------------------
 
-    async def build(self, starts: Mapping[TopicPartition, Start]) -> PartitionProcessor | SharedProcessor:
-        shared = [p for p in starts if any(f.config.topic == p.topic for f in self._factories.values())]
-        if not shared:
-            [partition] = starts
-            [owner] = [f for f in self._factories.values() if f.config.retry == partition.topic]
-            return await owner.build(starts)
-        [partition] = shared
+    async def build(
+        self, starts: Mapping[TopicPartition, Start], builders: Mapping[str, BuildsProcessor] | None = None
+    ) -> PartitionProcessor | SharedProcessor:
+        """`builders` of the triggers that are here; without them, all triggers of the topic are."""
+        builders = builders or {name: factory.build for name, factory in self._factories.items()}
+        partition = self.shared(starts)
+        if partition is None:
+            return await builders[self.owner(starts)](starts)
         start = self._without_left(starts[partition])
         starts = {**starts, partition: start}
-        here = [
-            f for name, f in self._factories.items() if f.config.topic == partition.topic and name not in self._left
-        ]
-        names = [factory.config.name for factory in here]
-        self._check_room(names, start)
-        self._report(partition, start, names)
-        processor = SharedProcessor(
-            partition,
-            await self._triggers(here, partition, starts),
-            CommitPoint(start.offset, start.leader_epoch, (), start.end_epoch),
-            {name: position for name, position in start.positions.items() if name not in names},
-            self._clock,
-            self._absent_after,
-        )
+        here = self.begin(partition, start, builders)
+        triggers = await self._triggers({name: builders[name] for name in here}, partition, starts)
+        absent, floor = _absent(start, here), _floor(start)
+        processor = SharedProcessor(partition, triggers, floor, absent, self._clock, self._absent_after)
         processor.on_cut = self.on_cut
         if self._consumer is not None and processor.end(partition) > start.offset >= 0:
             self._consumer.seek(partition, processor.end(partition))  # nobody here needs what is below
         return processor
 
+    def shared(self, starts: Mapping[TopicPartition, Start]) -> TopicPartition | None:
+        """The one of these partitions whose records go to several triggers; None for one of a retry topic."""
+        topics = {factory.config.topic for factory in self._factories.values()}
+        return next((partition for partition in starts if partition.topic in topics), None)
+
+    def owner(self, starts: Mapping[TopicPartition, Start]) -> str:
+        """The trigger whose retry partition this is."""
+        [partition] = starts
+        [name] = [name for name, factory in self._factories.items() if factory.config.retry == partition.topic]
+        return name
+
+    def begin(self, partition: TopicPartition, start: Start, only: Collection[str] | None = None) -> list[str]:
+        """The triggers of a shared partition. Reports those that its commit names and that are not here."""
+        names = [name for name, factory in self._factories.items() if factory.config.topic == partition.topic]
+        names = [name for name in names if name not in self._left and (only is None or name in only)]
+        self._check_room(names, start)
+        self._report(partition, start, names)
+        return names
+
+    def joint_commit(self, partition: TopicPartition, start: Start, here: Collection[str]) -> JointCommit:
+        return JointCommit(partition, _floor(start), _absent(start, here), self._clock, self._absent_after)
+
+    async def starts_of(
+        self, name: str, partition: TopicPartition, starts: Mapping[TopicPartition, Start]
+    ) -> dict[TopicPartition, Start]:
+        """Where a trigger of a shared partition begins; with the retry partition that is paired with it, if any."""
+        factory = self._factories[name]
+        paired = {p: s for p, s in starts.items() if p.topic == factory.config.retry and factory.source.keeps_order}
+        return {**paired, partition: await self._begin(partition, starts[partition], factory)}
+
     async def _triggers(
-        self, factories: Sequence[LaneFactory], partition: TopicPartition, starts: Mapping[TopicPartition, Start]
+        self,
+        builders: Mapping[str, BuildsProcessor],
+        partition: TopicPartition,
+        starts: Mapping[TopicPartition, Start],
     ) -> list[Trigger]:
         triggers: list[Trigger] = []
         try:
-            for factory in factories:
-                own = {
-                    p: s for p, s in starts.items() if p.topic == factory.config.retry and factory.source.keeps_order
-                }
-                begin = await self._begin(partition, starts[partition], factory)
-                processor = await factory.build({**own, partition: begin})
-                triggers.append(self._trigger(factory.config, processor, begin))
+            for name, build in builders.items():
+                own = await self.starts_of(name, partition, starts)
+                processor = await build(own)
+                triggers.append(self._trigger(self._factories[name].config, processor, own[partition]))
         except BaseException:
             for trigger in triggers:  # all of them are built again
                 await trigger.processor.drain(self._clock.monotonic())
@@ -238,7 +274,7 @@ class SharedLanes:
 
     def _trigger(self, config: ConsumerGroupConfig, processor: PartitionProcessor, start: Start) -> Trigger:
         limits = DetachLimits(config.detach_after.records, config.detach_after.time, config.detach_after.bytes)
-        return Trigger(config.name, processor, limits, self._reader(config.name), start.leader_epoch)
+        return Trigger(config.name, processor, limits, self._reader(config.name), start.leader_epoch, start.end_epoch)
 
     def _reader(self, name: str) -> DetachedReader:
         reader = self._readers.get(name)
@@ -290,7 +326,9 @@ def grouped(factories: Mapping[str, LaneFactory], config: AppConfig, clock: Cloc
 def source_of(factories: Sequence[LaneFactory]) -> tuple[SharedSource, list[str]]:
     """What these read together, and a sentence for each setting in which they differ."""
     properties, differences = merged({f.config.name: f.source.member_properties for f in factories})
-    return SharedSource(any(f.source.keeps_order for f in factories), topics_of(factories), properties), differences
+    reading, _ = merged({f.config.name: f.source.reader_properties for f in factories})
+    keeps_order = any(factory.source.keeps_order for factory in factories)
+    return SharedSource(keeps_order, topics_of(factories), properties, reading), differences
 
 
 def start_of_trigger(start: Start, name: str) -> Start:
@@ -301,6 +339,14 @@ def start_of_trigger(start: Start, name: str) -> Start:
         return start._replace(runs=(), end_epoch=NO_EPOCH, positions={})
     epoch = start.leader_epoch if position.offset == start.offset else NO_EPOCH
     return start._replace(offset=position.offset, runs=position.runs, leader_epoch=epoch, positions={})
+
+
+def _floor(start: Start) -> CommitPoint:
+    return CommitPoint(start.offset, start.leader_epoch, (), start.end_epoch)
+
+
+def _absent(start: Start, here: Collection[str]) -> dict[str, Position]:
+    return {name: position for name, position in start.positions.items() if name not in here}
 
 
 def topics_of(factories: Sequence[LaneFactory]) -> ReadTopics:
