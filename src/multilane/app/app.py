@@ -39,7 +39,7 @@ from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Observer, completed, pair
+from multilane.metrics.observer import NO_OBSERVER, Observer, guarded, pair
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -80,7 +80,7 @@ class App:
         for hint in advice(self.config) if gives_advice() else ():
             log.warning("%s", hint)
         self._clock = clock or SystemClock()
-        self.observer = completed(observer)
+        self.observer = guarded(observer, self._clock)
         self._registrations: dict[str, Registration] = {}
         self._interceptors = Interceptors()
         self._producer_interceptors: list[ProducerInterceptor] = []

@@ -73,16 +73,13 @@ class Progress:
         counts: list[Count | Duration] = message.get("counts") or []
         self.note(counts, worker)
         self.failures.add(message.get("failures") or [])
-        try:
-            for name, labels, value, *times in counts:
-                if times:
-                    self._observer.duration(name, value, int(times[0]), **labels)
-                else:
-                    self._observer.count(name, value, **labels)
-            if (gauges := message.get("gauges")) is not None:
-                self.note_gauges([Gauge(*gauge) for gauge in gauges], worker)
-        except Exception:
-            log.exception("the application's observer failed")
+        for name, labels, value, *times in counts:
+            if times:
+                self._observer.duration(name, value, int(times[0]), **labels)
+            else:
+                self._observer.count(name, value, **labels)
+        if (gauges := message.get("gauges")) is not None:
+            self.note_gauges([Gauge(*gauge) for gauge in gauges], worker)
 
     def note_gauges(self, gauges: Sequence[Gauge], worker: int | None = None) -> None:
         self.liveness.note_gauges(worker, gauges, self._clock.monotonic())

@@ -10,27 +10,27 @@ Owns the readers of detached triggers, from `open` to `close`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
-from multilane.commit import completion_map
 from multilane.commit.ledger import CommitPoint
-from multilane.commit.sections import LARGEST, MOST_BYTES
+from multilane.commit.trigger_positions import Position
 from multilane.config.app import sharing
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.model import AppConfig
 from multilane.config.sharing_key import SharingKey
-from multilane.errors import ConfigError
 from multilane.lanes.assignment import ReadTopics, Start
 from multilane.lanes.detached_reader import DetachedReader
+from multilane.lanes.joint_commit import JointCommit
 from multilane.lanes.partition_events import PartitionHandler
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.lanes.shared_processor import DetachLimits, SharedProcessor, Trigger
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
+from multilane.runtime.commit_room import CommitRoom
 from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.late_starts import late_offset
@@ -40,6 +40,9 @@ from multilane.types import NO_EPOCH, TopicPartition
 log = logger(__name__)
 
 _DETACHED_BUFFER: Final = 8 * 1024 * 1024  # bytes: there may be as many readers as triggers
+
+
+BuildsProcessor = Callable[[Mapping[TopicPartition, Start]], Awaitable[PartitionProcessor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class SharedSource:
     keeps_order: bool
     topics: ReadTopics
     member_properties: Mapping[str, object]
+    reader_properties: Mapping[str, object]
 
 
 class SharedLanes:
@@ -73,12 +77,11 @@ class SharedLanes:
         self._reported: set[str] = set()  # absent and new triggers, and differences, that were logged
         self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
         self.on_failure: Callable[[BaseException], object] = lambda error: None
-        self._most_metadata: int | None = None  # bytes that a commit has room for, once the coordinator has said it
+        self._room = CommitRoom()
         self._put(factories)
 
     def _put(self, factories: Sequence[LaneFactory]) -> None:
-        if self._most_metadata is not None:
-            self._check_names([factory.config.name for factory in factories], self._most_metadata)
+        self._room.check(factories[0].config.group_id, [factory.config.name for factory in factories])
         self._factories = {factory.config.name: factory for factory in factories}
         for name, factory in self._factories.items():
             factory.trigger = name
@@ -112,9 +115,9 @@ class SharedLanes:
     async def attach(self, shared: SharedProcessor, start: Start, name: str) -> None:
         """To a partition that is processed. `start` is where its next processor would begin."""
         factory = self._factories[name]
-        self._check_room([*shared.triggers, name], start)
+        self._room.check_absent(self.config.group_id, [*shared.triggers, name], start.positions)
         await self._events.of(factory).assigned(frozenset([shared.partition]))
-        [trigger] = await self._triggers([factory], shared.partition, {shared.partition: start})
+        [trigger] = await self._triggers({name: factory.build}, shared.partition, {shared.partition: start})
         shared.attach(trigger)
 
     def joins_again_without(self, name: str) -> bool:
@@ -150,17 +153,17 @@ class SharedLanes:
 
     def check_room(self, most: int) -> None:
         """The coordinator takes so many bytes as metadata of a commit. Raises ConfigError if positions need more."""
-        self._most_metadata = most
-        self._check_names(list(self._factories), most)
+        self._room.most = most
+        self._room.check(self.config.group_id, list(self._factories))
 
-    def _check_names(self, names: Sequence[str], most: int) -> None:
-        if not completion_map.fits(names, most):
-            raise ConfigError(
-                f"{len(names)} triggers share a consumer of group {self.config.group_id}, but a commit has room for "
-                f"the positions of {completion_map.fitting(names, most)}: its metadata may have {min(most, LARGEST)} "
-                "bytes (offset.metadata.max.bytes of the brokers). Raise that limit, set sharing: off for the others, "
-                "or give some of them another group"
-            )
+    def read_for(
+        self,
+        observer: Observer,
+        on_cut: Callable[[TopicPartition, int], object],
+        on_failure: Callable[[BaseException], object],
+    ) -> None:
+        """Set whoever feeds these lanes, if the group member is elsewhere."""
+        self._observer, self.on_cut, self.on_failure = observer, on_cut, on_failure
 
     async def open(self) -> None:
         """After an error it may be called again."""
@@ -185,46 +188,67 @@ class SharedLanes:
 
     # --- processors --------------------------------------------------------------------------------------------------
 
-    async def build(self, starts: Mapping[TopicPartition, Start]) -> PartitionProcessor | SharedProcessor:
-        shared = [p for p in starts if any(f.config.topic == p.topic for f in self._factories.values())]
-        if not shared:
-            [partition] = starts
-            [owner] = [f for f in self._factories.values() if f.config.retry == partition.topic]
-            return await owner.build(starts)
-        [partition] = shared
+    async def build(
+        self, starts: Mapping[TopicPartition, Start], builders: Mapping[str, BuildsProcessor] | None = None
+    ) -> PartitionProcessor | SharedProcessor:
+        """`builders` of the triggers that are here; without them, all triggers of the topic are."""
+        builders = builders or {name: factory.build for name, factory in self._factories.items()}
+        partition = self.shared(starts)
+        if partition is None:
+            return await builders[self.owner(starts)](starts)
         start = self._without_left(starts[partition])
         starts = {**starts, partition: start}
-        here = [
-            f for name, f in self._factories.items() if f.config.topic == partition.topic and name not in self._left
-        ]
-        names = [factory.config.name for factory in here]
-        self._check_room(names, start)
-        self._report(partition, start, names)
-        processor = SharedProcessor(
-            partition,
-            await self._triggers(here, partition, starts),
-            CommitPoint(start.offset, start.leader_epoch, (), start.end_epoch),
-            {name: position for name, position in start.positions.items() if name not in names},
-            self._clock,
-            self._absent_after,
-        )
+        here = self.begin(partition, start, builders)
+        triggers = await self._triggers({name: builders[name] for name in here}, partition, starts)
+        absent, floor = _absent(start, here), _floor(start)
+        processor = SharedProcessor(partition, triggers, floor, absent, self._clock, self._absent_after)
         processor.on_cut = self.on_cut
         if self._consumer is not None and processor.end(partition) > start.offset >= 0:
             self._consumer.seek(partition, processor.end(partition))  # nobody here needs what is below
         return processor
 
+    def shared(self, starts: Mapping[TopicPartition, Start]) -> TopicPartition | None:
+        """The one of these partitions whose records go to several triggers; None for one of a retry topic."""
+        topics = {factory.config.topic for factory in self._factories.values()}
+        return next((partition for partition in starts if partition.topic in topics), None)
+
+    def owner(self, starts: Mapping[TopicPartition, Start]) -> str:
+        """The trigger whose retry partition this is."""
+        [partition] = starts
+        [name] = [name for name, factory in self._factories.items() if factory.config.retry == partition.topic]
+        return name
+
+    def begin(self, partition: TopicPartition, start: Start, only: Collection[str] | None = None) -> list[str]:
+        """The triggers of a shared partition. Reports those that its commit names and that are not here."""
+        names = [name for name, factory in self._factories.items() if factory.config.topic == partition.topic]
+        names = [name for name in names if name not in self._left and (only is None or name in only)]
+        self._room.check_absent(self.config.group_id, names, start.positions)
+        self._report(partition, start, names)
+        return names
+
+    def joint_commit(self, partition: TopicPartition, start: Start, here: Collection[str]) -> JointCommit:
+        return JointCommit(partition, _floor(start), _absent(start, here), self._clock, self._absent_after)
+
+    async def starts_of(
+        self, name: str, partition: TopicPartition, starts: Mapping[TopicPartition, Start]
+    ) -> dict[TopicPartition, Start]:
+        """Where a trigger of a shared partition begins; with the retry partition that is paired with it, if any."""
+        factory = self._factories[name]
+        paired = {p: s for p, s in starts.items() if p.topic == factory.config.retry and factory.source.keeps_order}
+        return {**paired, partition: await self._begin(partition, starts[partition], factory)}
+
     async def _triggers(
-        self, factories: Sequence[LaneFactory], partition: TopicPartition, starts: Mapping[TopicPartition, Start]
+        self,
+        builders: Mapping[str, BuildsProcessor],
+        partition: TopicPartition,
+        starts: Mapping[TopicPartition, Start],
     ) -> list[Trigger]:
         triggers: list[Trigger] = []
         try:
-            for factory in factories:
-                own = {
-                    p: s for p, s in starts.items() if p.topic == factory.config.retry and factory.source.keeps_order
-                }
-                begin = await self._begin(partition, starts[partition], factory)
-                processor = await factory.build({**own, partition: begin})
-                triggers.append(self._trigger(factory.config, processor, begin))
+            for name, build in builders.items():
+                own = await self.starts_of(name, partition, starts)
+                processor = await build(own)
+                triggers.append(self._trigger(self._factories[name].config, processor, own[partition]))
         except BaseException:
             for trigger in triggers:  # all of them are built again
                 await trigger.processor.drain(self._clock.monotonic())
@@ -244,18 +268,9 @@ class SharedLanes:
     def _without_left(self, start: Start) -> Start:
         return start._replace(positions={n: p for n, p in start.positions.items() if n not in self._left})
 
-    def _check_room(self, here: Sequence[str], start: Start) -> None:
-        absent = sorted(start.positions.keys() - set(here))
-        if absent and not completion_map.fits([*here, *absent], self._most_metadata or MOST_BYTES):
-            raise ConfigError(
-                f"group {self.config.group_id}: the positions of {len(here)} triggers and of {len(absent)} that do not "
-                f"run any more do not fit into a commit. Forget some: multilane triggers forget "
-                f"{self.config.group_id} {absent[0]}"
-            )
-
     def _trigger(self, config: ConsumerGroupConfig, processor: PartitionProcessor, start: Start) -> Trigger:
         limits = DetachLimits(config.detach_after.records, config.detach_after.time, config.detach_after.bytes)
-        return Trigger(config.name, processor, limits, self._reader(config.name), start.leader_epoch)
+        return Trigger(config.name, processor, limits, self._reader(config.name), start.leader_epoch, start.end_epoch)
 
     def _reader(self, name: str) -> DetachedReader:
         reader = self._readers.get(name)
@@ -307,7 +322,9 @@ def grouped(factories: Mapping[str, LaneFactory], config: AppConfig, clock: Cloc
 def source_of(factories: Sequence[LaneFactory]) -> tuple[SharedSource, list[str]]:
     """What these read together, and a sentence for each setting in which they differ."""
     properties, differences = merged({f.config.name: f.source.member_properties for f in factories})
-    return SharedSource(any(f.source.keeps_order for f in factories), topics_of(factories), properties), differences
+    reading, _ = merged({f.config.name: f.source.reader_properties for f in factories})
+    keeps_order = any(factory.source.keeps_order for factory in factories)
+    return SharedSource(keeps_order, topics_of(factories), properties, reading), differences
 
 
 def start_of_trigger(start: Start, name: str) -> Start:
@@ -318,6 +335,14 @@ def start_of_trigger(start: Start, name: str) -> Start:
         return start._replace(runs=(), end_epoch=NO_EPOCH, positions={})
     epoch = start.leader_epoch if position.offset == start.offset else NO_EPOCH
     return start._replace(offset=position.offset, runs=position.runs, leader_epoch=epoch, positions={})
+
+
+def _floor(start: Start) -> CommitPoint:
+    return CommitPoint(start.offset, start.leader_epoch, (), start.end_epoch)
+
+
+def _absent(start: Start, here: Collection[str]) -> dict[str, Position]:
+    return {name: position for name, position in start.positions.items() if name not in here}
 
 
 def topics_of(factories: Sequence[LaneFactory]) -> ReadTopics:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.app.conftest import Shop, running
+from broker.app.in_batches import batched
 from broker.app.test_sharing import Triggers
 from lane_world import until
 from multilane.client.async_consumer import AsyncConsumer
@@ -100,17 +101,18 @@ async def test_a_late_trigger_catches_up_from_the_start_and_moves_nobody(shop):
     assert [len(triggers.got[name]) for name in ("a", "early", "last")] == [320, 320, 20]
 
 
-async def test_a_new_trigger_of_a_later_deployment_begins_where_from_says(shop):
+@pytest.mark.parametrize("run", [running, batched])
+async def test_a_new_trigger_of_a_later_deployment_begins_where_from_says(shop, run):
     fill_first(shop, 100, partitions=1)
     before = Triggers(shop, ["a"])
-    async with running(before.app) as task:
+    async with run(before.app) as task:
         await until(lambda: len(before.got["a"]) == 100 or task.done())
     await task
     split = datetime.now(UTC)
     await asyncio.to_thread(fill, shop, 10, 100)
     own = {"old": {"from": "earliest"}, "timed": {"from": split.isoformat()}}
     after = Triggers(shop, ["a", "old", "timed"], **own)
-    async with running(after.app) as task:
+    async with run(after.app) as task:
         await until(lambda: len(after.got["old"]) >= 110 or task.done())
         await until(lambda: len(after.got["timed"]) >= 10 and len(after.got["a"]) >= 10)
         await until(lambda: sum(o for o, _ in after.commits().values()) == 110)
@@ -118,7 +120,7 @@ async def test_a_new_trigger_of_a_later_deployment_begins_where_from_says(shop):
     assert [len(after.got[name]) for name in ("a", "old", "timed")] == [10, 110, 10]
     again = Triggers(shop, ["a", "old", "timed"], **own)
     await asyncio.to_thread(fill, shop, 5, 110)
-    async with running(again.app) as task:
+    async with run(again.app) as task:
         await until(lambda: all(len(again.got[name]) == 5 for name in ("a", "old", "timed")) or task.done())
     await task
     assert [len(again.got[name]) for name in ("a", "old", "timed")] == [5, 5, 5], "it counts once"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from multilane.clock import ManualClock
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.trigger_positions import Position
 from multilane.lanes.shared_processor import DetachLimits, SharedProcessor, Trigger
+from multilane.types import NO_EPOCH
 from multilane.wire.records.record import Record
 
 FAR = DetachLimits(1_000_000, 3600.0, 1 << 40)
@@ -230,6 +232,68 @@ async def test_limits_below_what_lanes_hold_count_too():
         shared.gates["slow"].set()
         await turns(1000)
         assert shared.processor.catches_up(slow, 100)
+
+
+async def test_at_rest_nobody_begins_anything_nor_reads_on_its_own():
+    """A lease is over: what runs may end, and nothing is given to anybody any more."""
+    async with Shared(start=10, late=3, here=10) as shared:
+        shared.gates["here"].clear()
+        await shared.give(10, 3)
+        await shared.processor.rest(0.0)
+        assert shared.reads["late"].detached == []
+        shared.gates["here"].set()
+        await turns(40)
+        assert len(shared.got["here"]) == 2, "one in each lane"
+        assert shared.processor.triggers["here"].processor.unfinished == ()
+
+
+async def test_a_position_that_nobody_knew_is_known_with_the_first_block():
+    """Also that of a trigger that takes nothing in: else it would begin somewhere else the next time."""
+    async with Shared(start=-1, slow=-1, quick=-1) as shared:
+        shared.worlds["slow"].processor.queue.is_paused = True
+        await shared.give(70, 3)
+        assert sorted(shared.got["quick"]) == [70, 71, 72]
+        assert shared.got["slow"] == []
+        point = shared.processor.commit_point(PARTITION)
+        assert point.offset == 70
+        assert {name: position.offset for name, position in point.positions.items()} == {"slow": 70, "quick": 73}
+
+
+@pytest.mark.parametrize("ahead_of", ["where it began", "what it got"])
+async def test_records_of_a_newer_epoch_below_a_trigger_are_others_than_it_had(ahead_of):
+    """The log was cut between the shared read and a trigger that is ahead of it: its new records would be left out."""
+    cuts = []
+    async with Shared(ahead=5, here=0) as shared:
+        shared.processor.on_cut = lambda partition, offset: cuts.append((partition, offset))
+        shared.processor.triggers["ahead"].end_epoch = 0 if ahead_of == "where it began" else NO_EPOCH
+        if ahead_of == "what it got":
+            shared.processor.give(shared.processor.triggers["ahead"], of_epoch(0, block_of(["a"] * 5, 5)))
+        shared.processor.accept(of_epoch(0, block_of(["a"] * 2, 0)))
+        assert cuts == []
+        shared.processor.accept(of_epoch(1, block_of(["b"] * 2, 2)))
+        shared.processor.accept(of_epoch(1, block_of(["b"] * 8, 4)))
+        shared.processor.feed()
+        await turns(40)
+        assert cuts == [(PARTITION, 2)], "once: everything is built again then"
+        assert sorted(shared.got["here"]) == list(range(12))
+        assert sorted(shared.got["ahead"]) == (list(range(5, 10)) if ahead_of == "what it got" else [])
+
+
+async def test_a_trigger_that_begins_where_nobody_has_read_knows_no_epochs_below():
+    cuts = []
+    async with Shared(ahead=5, here=0) as shared:
+        shared.processor.on_cut = lambda partition, offset: cuts.append(offset)
+        shared.processor.accept(of_epoch(3, block_of(["a"] * 9, 0)))
+        shared.processor.feed()
+        await turns(40)
+        assert cuts == []
+        assert sorted(shared.got["ahead"]) == [5, 6, 7, 8]
+
+
+def of_epoch(epoch, block):
+    segments = block.columns.segments.copy()
+    segments[:, 1] = epoch
+    return replace(block, columns=replace(block.columns, segments=segments), leader_epoch=epoch)
 
 
 async def test_a_trigger_that_leaves_is_no_longer_waited_for_and_gets_nothing_more():

@@ -54,7 +54,7 @@ class BackfillWorkerApp:
         self._clock = SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[ProgressReport] | None = None
-        self._lease_runner: LeaseRunner | None = None
+        self._lease_runner: LeaseRunner[PartitionProcessor] | None = None
         self._news = ReportBuffer()
         self._failed = FailureCollector()
         self._gauges: list[Gauge] = []  # as of the last report
