@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from multilane.client.group.assignors import Assignor, AssignorMember, GroupAssignment, TopicShape
-from multilane.client.group.assignors.user_data import read_generation, write_generation, write_stake
+from multilane.client.group.assignors.user_data import read_generation, write_generation, write_ownership
 from multilane.types import TopicPartition
 
 TOPICS = ("orders", "Zeta", "a.b", "x-1", "clicks_2")
@@ -30,7 +30,7 @@ class Group:
         but for the generation of a member that is too old to say it there."""
         if assignor.name != "sticky":
             return self.members
-        return tuple(replace(m, user_data=write_stake(m.owned, generation_of(m))) for m in self.members)
+        return tuple(replace(m, user_data=write_ownership(m.owned, generation_of(m))) for m in self.members)
 
     def without_history(self) -> Group:
         return self.keeping({}, -1)

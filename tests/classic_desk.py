@@ -13,7 +13,7 @@ from multilane.client.group.membership import (
     Change,
     MemberListeners,
     MemberPolicy,
-    Pulse,
+    PollActivity,
     RebalanceStep,
     Subscription,
 )
@@ -85,8 +85,8 @@ class Desk:
         rack: str | None = None,
     ) -> None:
         self.now = 0.0
-        self.pulse = Pulse(0.0)
-        self.pulse.is_polling = True
+        self.poll_activity = PollActivity(0.0)
+        self.poll_activity.is_polling = True
         self.coordinators = KnownCoordinator()
         self.cluster = picture(topics or {"t": 4})
         self.steps: list[RebalanceStep] = []
@@ -99,7 +99,7 @@ class Desk:
         chosen = [find_assignor(a) for a in strategy or ("range",)]
         self.member = ClassicMembership(
             MemberPolicy(group_config(instance, [a.name for a in chosen]), BACKOFF, rack, "c1"),
-            self.pulse,
+            self.poll_activity,
             self.coordinators,
             MemberListeners(
                 cluster=lambda: self.cluster,
@@ -171,7 +171,7 @@ class Desk:
         """The step that is open; it must be this one."""
         step = self.steps[-1]
         assert (step.change, step.partitions) == (change, frozenset(wanted))
-        assert self.member._holdings.step == step
+        assert self.member._owned_partitions.step == step
         return step
 
     def done(self, change: Change, wanted: Iterable[TopicPartition]) -> None:

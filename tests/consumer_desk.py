@@ -14,7 +14,7 @@ from multilane.client.group.membership import (
     Change,
     MemberListeners,
     MemberPolicy,
-    Pulse,
+    PollActivity,
     RebalanceStep,
     Subscription,
 )
@@ -93,8 +93,8 @@ class Desk:
         self.now = 0.0
         self.node: NodeId | None = NodeId(1)
         self.cluster = picture({"t": 8})
-        self.pulse = Pulse(0.0)
-        self.pulse.is_polling = True
+        self.poll_activity = PollActivity(0.0)
+        self.poll_activity.is_polling = True
         self.steps: list[RebalanceStep] = []
         self.failures: list[MultilaneError] = []
         self.unsupported: list[MultilaneError] = []
@@ -107,7 +107,7 @@ class Desk:
         self.left = 0
         self.member = ConsumerMembership(
             MemberPolicy(config(**changed), RequestBackoff(0.1, 1.0, jitter=0.0), rack, "c1"),
-            self.pulse,
+            self.poll_activity,
             self,
             MemberListeners(
                 cluster=lambda: self.cluster,

@@ -65,6 +65,9 @@ class LogConsumer:
         self._disturb("partitions_for")
         return [p for p in self.logs if p.topic == topic]
 
+    async def metadata_limit(self, timeout):
+        return None
+
     def _disturb(self, call: str) -> None:
         if call in self.disturbed:
             self.disturbed.discard(call)

@@ -13,6 +13,7 @@ from multilane.version import __version__
 
 if TYPE_CHECKING:
     from multilane.app.app import App
+    from multilane.app.consumer_pool import ConsumerLease, ConsumerPool, SharedConsumer
     from multilane.client.admin.admin import Admin
     from multilane.client.async_consumer import AsyncConsumer
     from multilane.client.blocks import Blocks
@@ -52,6 +53,8 @@ _HOMES = {
     "Blocks": "multilane.client.blocks",
     "Clock": "multilane.clock",
     "Consumer": "multilane.client.consumer",
+    "ConsumerLease": "multilane.app.consumer_pool",
+    "ConsumerPool": "multilane.app.consumer_pool",
     "Context": "multilane.listeners.context",
     "CustomMessage": "multilane.runtime.produced_messages",
     "Gauge": "multilane.metrics.observer",
@@ -71,6 +74,7 @@ _HOMES = {
     "Secret": "multilane.secret",
     "Selection": "multilane.listeners.window",
     "ServerPattern": "multilane.client.group.wanted_topics",
+    "SharedConsumer": "multilane.app.consumer_pool",
     "SystemClock": "multilane.clock",
     "Token": "multilane.config.security",
     "TopicPartition": "multilane.types",
@@ -89,6 +93,8 @@ __all__ = [
     "Blocks",
     "Clock",
     "Consumer",
+    "ConsumerLease",
+    "ConsumerPool",
     "Context",
     "CustomMessage",
     "Gauge",
@@ -108,6 +114,7 @@ __all__ = [
     "Secret",
     "Selection",
     "ServerPattern",
+    "SharedConsumer",
     "SystemClock",
     "Token",
     "TopicPartition",

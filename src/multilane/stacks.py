@@ -14,9 +14,11 @@ import re
 import sysconfig
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
+from types import FrameType
 from typing import Final, NamedTuple
 
 from multilane.escaping import escape_controls, text_of
@@ -51,6 +53,16 @@ def raised_at(error: BaseException) -> str:
     others = [frame for frame in frames if not frame.file.startswith(_OURS)]
     found = next((some[-1] for some in (users, others, frames) if some), None)
     return "" if found is None else f"{_short(found.file)}:{found.line}"
+
+
+def runs_at(frames: Iterable[FrameType]) -> str:
+    """The same for code that runs or waits; `frames`: the innermost first. Empty if none of them is a user's, and this
+    library has called nothing."""
+    running = [(frame.f_code.co_filename, frame.f_lineno) for frame in frames]
+    called = list(takewhile(lambda place: not place[0].startswith(_OURS), running))
+    users = [place for place in running if _is_users(place[0])]
+    found = next((places[at] for places, at in ((users, 0), (called, -1)) if places), None)
+    return "" if found is None else f"{_short(found[0])}:{found[1]}"
 
 
 def class_of(error: BaseException) -> str:

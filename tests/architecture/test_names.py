@@ -23,9 +23,10 @@ DESIGN = ROOT / "docs" / "DESIGN.md"
 # Words of an earlier vocabulary. As parts of an identifier in src they are gone for good.
 RETIRED_NAMES = frozenset(
     {
-        "board", "book", "conductor", "crew", "crews", "desk", "foreman", "front", "hands", "haul", "hauls", "helm",
-        "holding", "keeper", "keepers", "lookout", "muster", "outfit", "outfits", "participant", "sight",
-        "stint", "stints", "team", "teams", "trail", "yard", "yards",
+        "asker", "board", "book", "card", "cards", "conductor", "crew", "crews", "desk", "dialogue", "farewell",
+        "foreman", "front", "hands", "haul", "hauls", "helm", "holding", "holdings", "keeper", "keepers", "lookout",
+        "muster", "outfit", "outfits", "participant", "pulse", "sight", "stake", "stakes", "stint", "stints",
+        "stranger", "strangers", "team", "teams", "trail", "unproven", "wording", "yard", "yards",
     }
 )  # fmt: skip
 
@@ -34,7 +35,8 @@ RETIRED_NAMES = frozenset(
 RETIRED_TEXT = re.compile(
     r"\b(stints?|hauls?|muster|helm|lookout|outfits?|foreman|trickles?|keepers?|borrowers?)\b"
     r"|\bin (its|their) place\b|\bis at (it|them)\b|\bin work\b|\bpassed over\b"
-    r"|\bfiles? of old\b(?! versions)|\b(yards?|crews?|teams?|desks?)\b|\btried again\b|\bworks? (them )?off\b",
+    r"|\bfiles? of old\b(?! versions)|\b(yards?|crews?|teams?|desks?)\b|\btried again\b|\bworks? (them )?off\b"
+    r"|\bsession cards?\b|\bunproven\b|\bthe usual way\b|\bthe same rooms\b",
     re.IGNORECASE,
 )
 COMPILED = {"lz4_kernels.py"}  # names in compiled functions stay: each change compiles them anew on every machine

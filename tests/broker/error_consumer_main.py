@@ -8,7 +8,7 @@ import sys
 
 from multilane import Producer, Record
 from multilane.error_consumer.consumer import ErrorConsumer
-from multilane.error_consumer.share import ErrorSteps
+from multilane.error_consumer.error_partition import ErrorSteps
 from multilane.outcome.error_policy import ErrorRules, error_topics
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.publishing import Publisher

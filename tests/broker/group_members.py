@@ -19,6 +19,7 @@ from multilane.dev.kafka import KafkaCluster
 EAGER = ("range", "roundrobin", "sticky")
 COOPERATIVE = "cooperative-sticky"
 KIP_848 = "consumer"
+KIP_848_RANGE = "consumer-range"  # its other assignor; the brokers' default is uniform
 VARIANTS = (*EAGER, COOPERATIVE, KIP_848)
 INCREMENTAL = (COOPERATIVE, KIP_848)
 PROTOCOLS = ("range", KIP_848)  # one of each, where the assignor does not matter
@@ -37,6 +38,8 @@ def membership(variant: str) -> dict[str, object]:
         return {}
     if variant == KIP_848:  # the brokers of the tests have short sessions themselves
         return {"group.protocol": "consumer"}
+    if variant == KIP_848_RANGE:
+        return {"group.protocol": "consumer", "group.remote.assignor": "range"}
     return {
         "group.protocol": "classic",
         "partition.assignment.strategy": variant,

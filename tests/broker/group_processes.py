@@ -22,7 +22,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from confluent_kafka import Consumer as Librdkafka
 
-from broker.group_members import KIP_848, membership
+from broker.group_members import KIP_848, KIP_848_RANGE, membership
 from multilane import TopicPartition
 from multilane.dev.kafka import QUICK_START, KafkaCluster, _logging_file
 
@@ -140,7 +140,9 @@ class JavaMember(_Process):
 
     def __init__(self, kafka: KafkaCluster, group: str, topic: str, variant: str) -> None:
         how = ["--group-protocol", "consumer"]
-        if variant != KIP_848:
+        if variant == KIP_848_RANGE:
+            how += ["--group-remote-assignor", "range"]
+        elif variant != KIP_848:
             name = f"org.apache.kafka.clients.consumer.{_JAVA_ASSIGNORS[variant]}"
             how = ["--group-protocol", "classic", "--session-timeout", "6000", "--assignment-strategy", name]
         where = ["--bootstrap-server", kafka.bootstrap(), "--group-id", group, "--topic", topic]

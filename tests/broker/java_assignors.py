@@ -15,7 +15,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from multilane.client.group.assignors import Assignor, AssignorMember, GroupAssignment, TopicShape
-from multilane.client.group.assignors.claims import Stake
+from multilane.client.group.assignors.claims import Ownership
 from multilane.dev import jars
 from multilane.java import find_java
 from multilane.types import TopicPartition
@@ -93,13 +93,13 @@ class JavaAssignors:
         sticky.onAssignment(getattr(self.consumer, "ConsumerPartitionAssignor$Assignment")(partitions), group)
         return bytes(sticky.subscriptionUserData(self._hash_set()).array())
 
-    def read_sticky(self, data: bytes) -> Stake:
+    def read_sticky(self, data: bytes) -> Ownership:
         """How the Java sticky assignor reads the user data of another member."""
         member_data = self._declared("StickyAssignor", "deserializeTopicPartitionAssignment").invoke(
             None, self._objects(self._wrap(data))
         )
         partitions = tuple(TopicPartition(p.topic(), p.partition()) for p in member_data.partitions)
-        return Stake(partitions, member_data.generation.orElse(-1))
+        return Ownership(partitions, member_data.generation.orElse(-1))
 
     def _declared(self, owner: str, name: str) -> Any:
         """A private method of an assignor."""

@@ -16,7 +16,7 @@ from assignor_cases import Group, generation_of, groups, unsound
 from broker.java_assignors import JavaAssignors, JavaFailed, java_assignors
 from multilane.client.group.assignors import AssignorMember, GroupAssignment, TopicShape, find_assignor
 from multilane.client.group.assignors.hash_order import first_in_hash_order, in_hash_order, partition_hash, string_hash
-from multilane.client.group.assignors.user_data import read_stake, write_stake
+from multilane.client.group.assignors.user_data import read_ownership, write_ownership
 from multilane.types import TopicPartition
 
 pytestmark = pytest.mark.broker
@@ -248,9 +248,9 @@ def test_the_first_of_a_set_that_has_shrunk(java):
 
 def test_java_members_tell_us_what_they_had(java):
     owned = (TopicPartition("t", 3), TopicPartition("t", 0), TopicPartition("t", 1))
-    assert java.sticky_user_data(owned, 7) == write_stake(owned, 7)
+    assert java.sticky_user_data(owned, 7) == write_ownership(owned, 7)
     owned += (TopicPartition("u", 5),)
-    told = read_stake(java.sticky_user_data(owned, 7))
+    told = read_ownership(java.sticky_user_data(owned, 7))
     assert (sorted(told.partitions), told.generation) == (sorted(owned), 7)
 
 
@@ -260,8 +260,8 @@ DAMAGE = st.lists(st.tuples(st.integers(0, 40), st.binary(min_size=1, max_size=2
 @given(cut=st.integers(0, 60), damage=DAMAGE, tail=st.binary(max_size=6))
 @settings(CASES, max_examples=200)
 def test_damaged_user_data_is_read_as_java_reads_it(java, cut, damage, tail):
-    whole = bytearray(write_stake([TopicPartition("t", 1), TopicPartition("t", 2), TopicPartition("topic", 0)], 5))
+    whole = bytearray(write_ownership([TopicPartition("t", 1), TopicPartition("t", 2), TopicPartition("topic", 0)], 5))
     for place, new in damage:
         whole[place : place + len(new)] = new
     data = bytes(whole[:cut]) + tail
-    assert read_stake(data) == java.read_sticky(data)
+    assert read_ownership(data) == java.read_sticky(data)

@@ -86,7 +86,7 @@ def test_looking_up(kafka, timed):
         newest = consumer.max_timestamp_offsets([full, empty])
         assert newest == {full: OffsetAndTimestamp(50, BASE + 99 * MINUTE, 0), empty: None}
         assert consumer.end_offsets([]) == {}
-        with pytest.raises(OperationTimeout, match=r"no offsets of nowhere-0"):
+        with pytest.raises(OperationTimeout, match=r"looking up the offsets of nowhere-0"):
             consumer.end_offsets([TopicPartition("nowhere", 0)], timeout=0.5)
 
 

@@ -19,9 +19,9 @@ from multilane.clock import SystemClock
 from multilane.commit import completion_map
 from multilane.config.app.clients import for_copies
 from multilane.error_consumer.consumer import ErrorConsumer
+from multilane.error_consumer.error_partition import ErrorSteps
 from multilane.error_consumer.reading import GROUP_PREFIX, ErrorLog
 from multilane.error_consumer.replay import Replay, ReplayPlan
-from multilane.error_consumer.share import ErrorSteps
 from multilane.errors import BrokerError, ClientClosed
 from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topics
 from multilane.outcome.flow import RetryFlow

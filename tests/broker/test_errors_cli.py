@@ -13,6 +13,7 @@ from multilane import Admin, Consumer, TopicPartition
 from multilane.cli import main
 from multilane.clock import SystemClock
 from multilane.commit import completion_map
+from multilane.commit.sections import MOST_BYTES
 from multilane.error_consumer.reading import GROUP_PREFIX, ErrorLog
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
 from multilane.types import Offset, OffsetAndMetadata
@@ -211,7 +212,7 @@ def test_a_rate_is_kept(shop):
 
 def test_marks_that_do_not_fit_stop_the_replay_before_it_sends(shop, monkeypatch):
     """Every other record: marks that were left out would have records replayed twice."""
-    monkeypatch.setattr("multilane.commit.completion_map._ROOM", 24)
+    monkeypatch.setattr("multilane.commit.completion_map._OVERHEAD", MOST_BYTES - 24)
     for n in range(40):
         shop.fail(b"%d" % n, "odd" if n % 2 else "even")
     options = ["--to", shop.other, "--error", "odd", "--execute", "--bootstrap-server", shop.bootstrap]

@@ -22,6 +22,7 @@ ALWAYS = 1_000  # attempts
 
 
 SHARING = {"sharing": "same-topic"}  # a case with these keys has another trigger beside it
+CROSSING = {"sharing": "cross-topic"}  # and one of another topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +79,32 @@ class Case:
             made |= {} if self.kind == "unique" else {"retryOrder": "key" if self.mode == "key" else "none"}
         if self.kind in ("batch", "columns", "unique"):
             made |= {"batchSize": 8, "consumeBatchListenerLatency": "50ms", "uniqueListener": self.kind == "unique"}
+        if "cross-topic" in self.keys.values() and self.protocol == "consumer":
+            made["properties"] = {
+                "group.remote.assignor": "range"
+            }  # else one may have partitions of the other topic alone
         return made | self.keys
 
 
+def name_beside(case: str) -> str:
+    return f"{case}-beside"
+
+
+def topic_across(case: Case) -> str | None:
+    """The other topic that its group reads."""
+    return f"{case.name}.across" if case.keys.get("sharing") == "cross-topic" else None
+
+
 def beside(case: Case) -> dict[str, dict[str, Any]]:
-    """The trigger that shares the group of a case, if there is one: it has no retry topic, and its lanes are few."""
+    """The triggers that share the group of a case, if there are any: they have no retry topic, and their lanes are few.
+    The first reads the same topic."""
     if "sharing" not in case.keys:
         return {}
     others = ("retry", "retryCount", "retryBackoff", "retryOrder", "error", "batchSize", "uniqueListener")
     keys = {name: value for name, value in case.configuration().items() if name not in others}
-    return {f"{case.name}-beside": keys | {"virtualPartitionCount": 2}}
+    keys |= {"virtualPartitionCount": 2}
+    across = topic_across(case)
+    return {name_beside(case.name): keys} | ({} if across is None else {across: keys | {"name": across}})
 
 
 def matrix(prefix: str, protocol: str) -> list[Case]:

@@ -12,11 +12,11 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from conformance.cases import SHARING, Case
+from conformance.cases import CROSSING, SHARING, Case
 from multilane.clock import SystemClock
 from multilane.testing.events import Event, Killed, Left
 from multilane.testing.journal import JournalReader
@@ -41,6 +41,8 @@ class Member(Protocol):
 
 
 class Engine(Protocol):
+    keys: ClassVar[dict[str, str]]  # that all cases have here
+
     def start(self, name: str, bootstrap: str, cases: Sequence[Case]) -> Member: ...
 
 
@@ -260,6 +262,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 class ProcessEngine:
     member = ProcessMember
+    keys: ClassVar[dict[str, str]] = {}
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -275,13 +278,6 @@ class ProcessEngine:
             member.put_away()
 
 
-class SharingEngine(ProcessEngine):
-    """Every consumer shares its group with another trigger, which reads the same topic beside it."""
-
-    def start(self, name: str, bootstrap: str, cases: Sequence[Case]) -> ProcessMember:
-        return super().start(name, bootstrap, [replace(case, keys={**case.keys, **SHARING}) for case in cases])
-
-
 class SparkEngine(ProcessEngine):
     member = SparkMember
 
@@ -290,13 +286,41 @@ class BatchesEngine(ProcessEngine):
     member = BatchesMember
 
 
+class SharingEngine(ProcessEngine):
+    """Every consumer shares its group with another trigger, which reads the same topic beside it."""
+
+    keys = SHARING
+
+
+class CrossingEngine(SharingEngine):
+    """And with one that reads another topic."""
+
+    keys = CROSSING
+
+
+class SharingBatchesEngine(SharingEngine):
+    member = BatchesMember
+
+
+class CrossingBatchesEngine(CrossingEngine):
+    member = BatchesMember
+
+
 class EitherEngine(ProcessEngine):
     """The first letter of a member's name says which: process, Spark, or Spark in batches."""
 
+    kinds: ClassVar = {"P": ProcessMember, "S": SparkMember, "B": BatchesMember}
+
     def start(self, name: str, bootstrap: str, cases: Sequence[Case]) -> ProcessMember:
-        kind = {"P": ProcessMember, "S": SparkMember, "B": BatchesMember}[name[0]]
-        self.members.append(kind(name, bootstrap, cases, self._directory))
+        self.members.append(self.kinds[name[0]](name, bootstrap, cases, self._directory))
         return self.members[-1]
 
 
-ENGINES = {"process": ProcessEngine, "sharing": SharingEngine, "spark": SparkEngine, "batches": BatchesEngine}
+ENGINES = {
+    "process": ProcessEngine,
+    "sharing": SharingEngine,
+    "spark": SparkEngine,
+    "batches": BatchesEngine,
+    "sharing-batches": SharingBatchesEngine,
+    "crossing-batches": CrossingBatchesEngine,
+}

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -197,13 +198,23 @@ def made_app(member: str, plan: str, path: str) -> App:
         options: dict[str, Any] = {"select": diary.select} if case.kind == "unique" else {}
         app.listener(case.name, **options)(_HANDLERS[case.kind](diary))
         for name in beside(case):
-            app.listener(name)(_pass_by)
+            app.listener(name)(_passing_by(Diary(replace(case, name=name, mode="none"), member, journal)))
     return app
 
 
-async def _pass_by(record: Record) -> None:
-    """The other trigger of a group: what becomes of its records is not judged, but it holds the commit."""
-    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.001)
+def _passing_by(diary: Diary) -> Callable[..., Any]:
+    """Another trigger of a group, which is judged by itself: it is quick, and fails with nothing."""
+
+    async def pass_by(record: Record) -> None:
+        call = diary.begin([record])
+        try:
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.001)
+        except asyncio.CancelledError:
+            diary.end(call, [record], [record])
+            raise
+        diary.end(call, [record], [])
+
+    return pass_by
 
 
 def told_app() -> App:

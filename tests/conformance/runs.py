@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from broker.produce import Content, Row, new_producer, send
-from conformance.cases import Case, Item
+from conformance.cases import Case, Item, name_beside, topic_across
 from conformance.engine import Engine, Member
 from conformance.watching import Watcher
 from multilane import Admin, TopicPartition
 from multilane.clock import SystemClock
 from multilane.errors import MultilaneError
-from multilane.testing.events import Copied, Ended, Event, Produced, RecordPlace, Skipped, Started, in_order
+from multilane.testing.events import Committed, Copied, Ended, Event, Produced, RecordPlace, Skipped, Started, in_order
 from multilane.testing.guarantees import (
     AtLeastOnce,
     Guarantee,
@@ -42,14 +43,15 @@ def guarantees_for(case: Case) -> list[Guarantee]:
 
 class Run:
     def __init__(self, engine: Engine, bootstrap: str, cases: Sequence[Case]) -> None:
-        self.cases = {case.name: case for case in cases}
+        self.cases = {case.name: replace(case, keys={**case.keys, **engine.keys}) for case in cases}
         self.members: dict[str, Member] = {}
         self.events: dict[str, list[Event]] = {case.name: [] for case in cases}
         self._engine = engine
         self._bootstrap = bootstrap
         self._clock = SystemClock()
         self._admin = Admin({"bootstrap.servers": bootstrap})
-        self._admin.create_topics({topic: many for case in cases for topic, many in case.topics.items()})
+        across = {topic: 2 for case in self.cases.values() if (topic := topic_across(case)) is not None}
+        self._admin.create_topics({topic: many for case in cases for topic, many in case.topics.items()} | across)
         self._producer = new_producer(bootstrap, linger_ms=5, enable_idempotence=True)  # or retries change the order
         self._watcher = Watcher(bootstrap, cases)
 
@@ -88,7 +90,7 @@ class Run:
         seen = self._watcher.look()
         for member in self.members.values():
             for name, some in member.news().items():
-                self.events[name] += some
+                self.events.setdefault(name, []).extend(some)
         for name, some in seen.items():
             self.events[name] += some
 
@@ -156,7 +158,17 @@ class Run:
 
     def violations(self, case: Case | str) -> list[Violation]:
         case = self.cases[case] if isinstance(case, str) else case
-        return violations(self.told(case), guarantees_for(case))
+        return violations(self.told(case), guarantees_for(case)) + self._violations_beside(case)
+
+    def _violations_beside(self, case: Case) -> list[Violation]:
+        """Of the trigger that shares its group, if there is one: it handles the same records, and fails with none."""
+        name = name_beside(case.name)
+        if name not in self.events:
+            return []
+        own = [e for e in self.events[case.name] if not isinstance(e, Started | Ended | Skipped | Copied)]
+        own = [e for e in own if not isinstance(e, Committed) or e.topic == case.name]
+        found = violations(in_order(own, self.events[name]), guarantees_for(replace(case, mode="none")))
+        return [replace(violation, text=f"{name}: {violation.text}") for violation in found]
 
     def judged(self) -> dict[str, list[str]]:
         """What is wrong with which case, the first of it."""

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from conformance.cases import WITHOUT_BREAKER, Item, Order, new_cases, orders
+from conformance.cases import CROSSING, SHARING, WITHOUT_BREAKER, Item, Order, new_cases, orders
 from conformance.runs import by_case
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -21,10 +21,18 @@ LINE = (
 )
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
-def test_an_app_goes_on_on_the_other_engine(run_on_either, times):
+@pytest.mark.parametrize(
+    ("times", "keys"),
+    [
+        (2, {}),
+        pytest.param(20, {}, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+        (2, SHARING),
+        pytest.param(5, CROSSING, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
+)
+def test_an_app_goes_on_on_the_other_engine(run_on_either, times, keys):
     """Each stops in order in the middle of its work: nothing is lost, and nothing is handled again."""
-    cases = new_cases(*LINE, keys=WITHOUT_BREAKER)
+    cases = new_cases(*LINE, keys=WITHOUT_BREAKER | keys)
     run = run_on_either(cases)
     many = 150 * (times + 1)
     rows = by_case(cases, lambda case: orders(case, many, longest_wait=0.01))
@@ -42,12 +50,18 @@ def test_an_app_goes_on_on_the_other_engine(run_on_either, times):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("flow", "what"),
-    [*itertools.product("SB", ("worker", "jvm", "driver")), ("B", "coordinator")],
+    ("flow", "what", "keys"),
+    [
+        *((flow, what, {}) for flow in "SB" for what in ("worker", "jvm", "driver")),
+        ("B", "coordinator", {}),
+        *(("B", what, SHARING) for what in ("worker", "jvm", "coordinator")),
+        ("B", "worker", CROSSING),
+    ],
+    ids=lambda keys: keys.get("sharing", "alone") if isinstance(keys, dict) else None,
 )
-def test_a_process_of_sparks_is_killed(run_on_either, flow, what):
+def test_a_process_of_sparks_is_killed(run_on_either, flow, what, keys):
     """Half way, while others of the group work. What it was at is repeated, and nothing else is wrong."""
-    cases = new_cases(*LINE, keys=WITHOUT_BREAKER)
+    cases = new_cases(*LINE, keys=WITHOUT_BREAKER | keys)
     run = run_on_either(cases)
     first, second = f"{flow}1", f"{flow}2"
     run.start(first, "P1")

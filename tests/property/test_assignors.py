@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assignor_cases import Group, everything, groups, unsound
 from multilane.client.group.assignors import Assignor, AssignorMember, GroupAssignment, TopicShape, find_assignor
-from multilane.client.group.assignors.user_data import read_generation, read_stake, write_stake
+from multilane.client.group.assignors.user_data import read_generation, read_ownership, write_ownership
 from multilane.types import TopicPartition
 
 EAGER = [find_assignor(name) for name in ("range", "roundrobin", "sticky")]
@@ -55,6 +55,30 @@ def settled(assignor: Assignor, group: Group) -> tuple[GroupAssignment, Group]:
 def test_everything_wanted_is_given_once_to_one_who_wants_it(assignor, group):
     assigned, _ = settled(assignor, group)
     assert not unsound(assigned, group)
+
+
+TOPIC_OF_TRIGGERS = ("orders", "clicks", "a.b", "users")
+
+
+@pytest.mark.parametrize("assignor", ALL, ids=named)
+@given(
+    apps=st.lists(st.sets(st.sampled_from(TOPIC_OF_TRIGGERS), min_size=1), min_size=1, max_size=5),
+    union=st.lists(st.sets(st.sampled_from(TOPIC_OF_TRIGGERS), min_size=1), max_size=3),
+    counts=st.lists(st.integers(1, 7), min_size=4, max_size=4),
+)
+@CASES
+def test_a_member_for_each_topic_starves_no_trigger(assignor, apps, union, counts):
+    """As `same-topic` makes them: each app has a member for each of its topics. Others read several topics at once."""
+    topics = {name: TopicShape(count) for name, count in zip(TOPIC_OF_TRIGGERS, counts, strict=True)}
+    members = [AssignorMember(f"app-{n}-{name}", (name,)) for n, names in enumerate(apps) for name in sorted(names)]
+    members += [AssignorMember(f"other-{n}", tuple(sorted(names))) for n, names in enumerate(union)]
+    group = Group(tuple(members), topics)
+    assigned, after = settled(assignor, group)
+    assert not unsound(assigned, group)
+    again, _ = settled(assignor, replace(after, members=after.members[1:])) if len(members) > 1 else ({}, after)
+    left = {topic for member in members[1:] for topic in member.topics}
+    owned = {p for partitions in again.values() for p in partitions}
+    assert owned == {p for p in everything(topics) if p.topic in left}
 
 
 @given(group=groups())
@@ -151,7 +175,7 @@ def test_hostile_user_data_harms_nobody(assignor, group, data):
 @given(data=st.binary(max_size=60))
 @settings(max_examples=500, deadline=None)
 def test_any_bytes_can_be_read(data):
-    read_stake(data)
+    read_ownership(data)
     read_generation(data)
 
 
@@ -160,8 +184,8 @@ PARTITIONS = st.builds(TopicPartition, st.sampled_from(["a", "b", "a-long-name.o
 
 @given(owned=st.lists(PARTITIONS, unique=True, max_size=20), generation=st.integers(-1, 2**31 - 1))
 def test_user_data_comes_back_as_it_was_written(owned, generation):
-    stake = read_stake(write_stake(owned, generation))
-    assert (sorted(stake.partitions), stake.generation) == (sorted(owned), generation)
+    ownership = read_ownership(write_ownership(owned, generation))
+    assert (sorted(ownership.partitions), ownership.generation) == (sorted(owned), generation)
 
 
 @pytest.mark.parametrize("assignor", ALL, ids=named)

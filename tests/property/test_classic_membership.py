@@ -16,12 +16,12 @@ from classic_desk import BACKOFF, group_config, picture, response
 from classic_group import NOT_COORDINATOR, ClassicGroup, Phase
 from multilane.client.group.assignors import find_assignor
 from multilane.client.group.classic import ClassicMembership, ClassicState
-from multilane.client.group.classic.dialogue import COORDINATOR_WAIT
+from multilane.client.group.classic.member_requests import COORDINATOR_WAIT
 from multilane.client.group.membership import (
     Change,
     MemberListeners,
     MemberPolicy,
-    Pulse,
+    PollActivity,
     RebalanceStep,
     Subscription,
 )
@@ -57,7 +57,7 @@ class World:
                 self.check()
             if not acted:
                 for process in self.processes:
-                    gone = process.pulse.idle(self.now) > MAX_POLL + COORDINATOR_WAIT
+                    gone = process.poll_activity.idle(self.now) > MAX_POLL + COORDINATOR_WAIT
                     assert process.frozen or not gone or process.member.identity is None, "nobody reads for it"
                 return
         raise AssertionError("they never come to rest")
@@ -115,8 +115,8 @@ class Process:
         self._late: list[tuple[UnsentRequest, Any]] = []
         self._open: set[UnsentRequest] = set()
         self._line: UnsentRequest | None = None  # what the broker has of us on the connection that waits
-        self.pulse = Pulse(world.now)
-        self.pulse.is_polling = True
+        self.poll_activity = PollActivity(world.now)
+        self.poll_activity.is_polling = True
         chosen = [find_assignor(a) for a in world.strategy]
         self.cooperative = all(a.cooperative for a in chosen)
         config = group_config(
@@ -124,7 +124,7 @@ class Process:
         )
         self.member = ClassicMembership(
             MemberPolicy(config, BACKOFF, None, name),
-            self.pulse,
+            self.poll_activity,
             self,
             MemberListeners(lambda: world.cluster, lambda: None, self.on_step, self.errors.append, self.on_hang_up),
             chosen,
@@ -184,13 +184,13 @@ class Process:
         elif trouble == "slow":
             self.slow = True
         elif trouble == "away":
-            self.away, self.pulse.is_polling = True, False
+            self.away, self.poll_activity.is_polling = True, False
         else:
             self.faults += [trouble, "none", trouble]
 
     def recover(self) -> None:
         self.frozen = self.slow = self.away = False
-        self.pulse.is_polling = True
+        self.poll_activity.is_polling = True
         self.faults.clear()
 
     def leave(self) -> None:
@@ -213,7 +213,7 @@ class Process:
         if self.frozen:
             return False
         if not self.away:
-            self.pulse.last = self.world.now
+            self.poll_activity.last = self.world.now
         if self.is_busy:
             self.finish_step()
         before = self.member.state

@@ -201,7 +201,7 @@ class Members(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3), is_polling=st.booleans())
     def application(self, number: int, is_polling: bool) -> None:
         app = self.one(number)
-        app.pulse.is_polling, app.pulse.last = is_polling, self.now
+        app.poll_activity.is_polling, app.poll_activity.last = is_polling, self.now
 
     @invariant()
     def never_two_owners(self) -> None:
@@ -217,7 +217,7 @@ class Members(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Everybody lives in peace for a while: the group settles, and everything is read."""
         for app in self.apps:
-            app.pulse.is_polling = True
+            app.poll_activity.is_polling = True
         for _ in range(80):
             self.time_passes(2.5)
             for app in self.apps:
@@ -231,7 +231,7 @@ class Members(RuleBasedStateMachine):
             held = self.group.members[app.member.identity.member_id].assigned
             assert app.holds == {TopicPartition(NAMES[i], n) for i, n in held}
             assert app.wanted == set()
-        topics = {t for a in joined for t in a.member._wording.subscription.topics}
+        topics = {t for a in joined for t in a.member._fields.subscription.topics}
         assert {p for a in joined for p in a.holds} == {p for p in ALL if p.topic in topics}
         assert sum(len(a.holds) for a in joined) == len({p for a in joined for p in a.holds})
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilane.commit import completion_map, trigger_positions
-from multilane.commit.completion_map import NOTHING, LogMark, fits, read, write
+from multilane.commit.completion_map import NOTHING, LogMark, encode, fits, fitting, read, write
 from multilane.commit.joint import is_over, joint, missed
 from multilane.commit.ledger import CommitPoint
-from multilane.commit.sections import MOST_BYTES, checksum
+from multilane.commit.sections import LARGEST, MOST_BYTES, checksum
 from multilane.commit.trigger_positions import Position, TooManyTriggers
 
 LOG = LogMark(3)
@@ -64,15 +64,15 @@ def test_positions_survive_the_text(frontier, found):
     assert read(text, frontier + 1) == NOTHING
 
 
-@given(st.lists(st.integers(1, 3000), min_size=1, max_size=40))
-def test_a_text_is_never_too_long_and_keeps_every_position(lengths):
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.sampled_from([MOST_BYTES, 5_000, 3_000, LARGEST]))
+def test_a_text_is_never_too_long_and_keeps_every_position(lengths, most):
     """Runs that do not fit are left out from the far end; no trigger loses its share to another."""
     positions = {
         f"trigger-{n}": Position(1000 + n, tuple((2000 + 3000 * i, 2000 + 3000 * i + 40) for i in range(many)))
         for n, many in enumerate(lengths)
     }
-    text = write(1000, ((1500, 1600),), LOG, positions)
-    assert len(text) <= MOST_BYTES
+    text = write(1000, ((1500, 1600),), LOG, positions, most)
+    assert len(text) <= min(most, MOST_BYTES)
     found = read(text, 1000)
     assert found.runs == ((1500, 1600),)
     assert found.positions.keys() == positions.keys()
@@ -81,21 +81,37 @@ def test_a_text_is_never_too_long_and_keeps_every_position(lengths):
         assert position.offset == positions[name].offset
         assert position.runs == positions[name].runs[: len(position.runs)]
         assert len(position.runs) >= min(least, len(positions[name].runs))
-    if sum(lengths) <= 60:
+    if sum(lengths) <= 60 and most >= MOST_BYTES:
         assert found.positions == positions
 
 
-@given(st.integers(1, 400), st.integers(1, 60))
-def test_names_that_fit_are_never_refused(many, length):
+LIMITS = st.one_of(st.integers(0, 5_000), st.integers(0, 2 * LARGEST), st.just(MOST_BYTES))
+
+
+@given(st.integers(1, 900), st.integers(3, 60), LIMITS)
+def test_names_that_fit_are_never_refused(many, length, most):
     names = [f"{n:03}".ljust(length, "x") for n in range(many)]
     positions = {name: Position(2**62, ((2**62 + 5, 2**62 + 9),), 2**33) for name in names}
     runs = tuple((2 + 3 * n, 2 + 3 * n) for n in range(900))
-    if fits(names):
-        assert read(write(0, runs, LogMark(2**31 - 1), positions), 0).positions.keys() == set(names)
-    elif many * (length + 12) > MOST_BYTES:
+    if fits(names, most):
+        text = write(0, runs, LogMark(2**31 - 1), positions, most)
+        assert len(text) <= min(most, LARGEST)
+        assert read(text, 0).positions.keys() == set(names)
+    elif many * (length + 12) > min(most, LARGEST):
         with pytest.raises(TooManyTriggers) as refused:
-            write(0, runs, LogMark(2**31 - 1), positions)
+            write(0, runs, LogMark(2**31 - 1), positions, most)
         assert 0 <= refused.value.fitting < many
+    many_that_fit = fitting(names, most)
+    assert not many_that_fit or fits(names[:many_that_fit], most)
+    assert many_that_fit == many or not fits(names[: many_that_fit + 1], most)
+
+
+@given(st.integers(0, 900), st.integers(0, 2 * LARGEST))
+def test_without_triggers_a_text_is_within_the_limit_or_left_out(many, most):
+    runs = tuple((2 + 3 * n, 2 + 3 * n) for n in range(many))
+    text = encode(0, runs, LogMark(2**31 - 1), {}, most)
+    assert len(text) <= min(most, MOST_BYTES)
+    assert read(text, 0).runs == runs[: len(read(text, 0).runs)]
 
 
 @given(st.integers(0, 2**63 - 1), st.binary(max_size=60))

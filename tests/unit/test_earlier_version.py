@@ -18,9 +18,9 @@ from uuid import UUID
 import pytest
 
 from multilane.app.control import controlled
-from multilane.audit.books import AuditFile, Card, OpenRange
+from multilane.audit.completeness import AuditFile, OpenRange, SessionFile
 from multilane.audit.folder import AuditFolder
-from multilane.audit.manifest import read_card, read_manifest
+from multilane.audit.manifest import read_manifest, read_session_file
 from multilane.audit.reading import read_files
 from multilane.client.group.membership import Identity
 from multilane.clock import SystemClock
@@ -46,7 +46,7 @@ from multilane.engines.batches.messages import (
     task_lease_from,
 )
 from multilane.engines.channel.channel import WELCOME, MessageChannel
-from multilane.engines.channel.seal import DRIVER, MEMBER, Seal, Transcript
+from multilane.engines.channel.signing import DRIVER, MEMBER, MessageSigner, Transcript
 from multilane.engines.continuous.messages import FailureStage, FromMember, ToMember
 from multilane.error_consumer import reading
 from multilane.error_consumer.reading import GROUP_PREFIX, ErrorLog
@@ -209,10 +209,12 @@ def test_manifests_and_cards_of_an_audit():
     )
     file = AuditFile(name, ENDED, 0, "", entries, (OpenRange(ORDERS, 14, 270),))
     assert read_manifest(name, folder.read(name).schema.metadata) == (GROUP, file)
-    cards = [read_card(folder.read_bytes(f"_sessions/0000000{n}-{s}.json")) for n, s in ((1, ENDED), (2, KILLED))]
+    cards = [
+        read_session_file(folder.read_bytes(f"_sessions/0000000{n}-{s}.json")) for n, s in ((1, ENDED), (2, KILLED))
+    ]
     assert cards == [
-        (GROUP, Card(ENDED, {}, {ORDERS: 10}, 5)),
-        (GROUP, Card(KILLED, {ENDED: 5}, {ORDERS: 10}, None)),
+        (GROUP, SessionFile(ENDED, {}, {ORDERS: 10}, 5)),
+        (GROUP, SessionFile(KILLED, {ENDED: 5}, {ORDERS: 10}, None)),
     ]
 
 
@@ -372,7 +374,7 @@ def test_the_lines_of_a_connection():
     transcript = Transcript(tuple(said["address"]), driver_nonce, member_nonce)
     proofs = {sender: json.loads(line)["proof"] for sender, line in lines[2:4]}
     assert proofs == {role: transcript.proof(said["token"], role) for role in (DRIVER, MEMBER)}
-    seals = {role: Seal(said["token"], transcript, role) for role in (DRIVER, MEMBER)}
+    seals = {role: MessageSigner(said["token"], transcript, role) for role in (DRIVER, MEMBER)}
     opened = [seals[sender].opened(line.encode()) for sender, line in lines[4:]]
     assert [None if text is None else json.loads(text) for text in opened] == [
         {"kind": WELCOME},

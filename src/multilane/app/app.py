@@ -9,26 +9,29 @@ registered. Never connects before it runs.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from multilane.app.config_source import ConfigSource
 from multilane.app.last_resort import LastResort
 from multilane.app.runtime_overrides import RuntimeOverrides
 from multilane.app.signals import signals_resume, signals_stop
+from multilane.app.subscriptions import LeftBehind, Subscriptions
 from multilane.clock import Clock, SystemClock
 from multilane.config.app.advice import advice
 from multilane.config.app.advising import gives_advice
 from multilane.config.app.clients import producer_properties
-from multilane.config.app.kafka_names import fault, given_properties, owner
-from multilane.config.app.loading import MEMBER_VARIABLE, FilePath, load_app
+from multilane.config.app.loading import FilePath
 from multilane.config.app.model import AppConfig
 from multilane.engines.process.driver import ProcessEngine
 from multilane.engines.process.progress import ProcessProgress
 from multilane.error_consumer.wiring import ErrorConsumers
-from multilane.errors import ConfigError, ConfigProblems
+from multilane.errors import ConfigError
 from multilane.lanes.failure_log import FailureSink
 from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.last_steps import LastStepFunction
@@ -36,7 +39,7 @@ from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Observer, completed, pair
+from multilane.metrics.observer import NO_OBSERVER, Observer, guarded, pair
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -72,14 +75,12 @@ class App:
     ) -> None:
         """Take one or more configuration files, or a loaded configuration. `properties` are Kafka properties for every
         client, for values that a file cannot hold, such as `sasl.oauthbearer.token.provider`."""
-        self._sources = files if isinstance(files, AppConfig | str | os.PathLike) else tuple(files)
-        self._profile = profile
-        self._properties = properties or {}
-        self.config = self._configured(os.environ)
+        self._config_source = ConfigSource(files, profile, properties)
+        self.config = self._config_source.load()
         for hint in advice(self.config) if gives_advice() else ():
             log.warning("%s", hint)
         self._clock = clock or SystemClock()
-        self.observer = completed(observer)
+        self.observer = guarded(observer, self._clock)
         self._registrations: dict[str, Registration] = {}
         self._interceptors = Interceptors()
         self._producer_interceptors: list[ProducerInterceptor] = []
@@ -89,18 +90,13 @@ class App:
         self._is_stopped = False
         self.overrides = RuntimeOverrides()
         self._failure_sink: FailureSink | None = None
+        self._crash_watch, self._counts = CrashWatch(self._clock), NO_OBSERVER  # of the current run
+        self._subscriptions = Subscriptions(self.config, self._registrations, self._lane_factory)
         self.progress: Progress | None = None  # of the current run, or of the last one
-
-    def _configured(self, env: Mapping[str, str]) -> AppConfig:
-        files = self._sources
-        loaded = files if isinstance(files, AppConfig) else load_app(files, self._profile, env)
-        return _with_properties(loaded, self._properties)
 
     def config_of(self, member: int) -> AppConfig | None:
         """The configuration as the member with this number reads it; None if the app was not made from files."""
-        if isinstance(self._sources, AppConfig):
-            return None
-        return self._configured({**os.environ, MEMBER_VARIABLE: str(member)})
+        return self._config_source.load_for(member)
 
     # --- registering -------------------------------------------------------------------------------------------------
 
@@ -136,7 +132,6 @@ class App:
 
     @property
     def consumers(self) -> tuple[str, ...]:
-        """The names of the consumers that have a listener."""
         return tuple(self._registrations)
 
     def registration(self, name: str) -> Registration:
@@ -148,7 +143,6 @@ class App:
 
     @property
     def functions(self) -> list[Function]:
-        """The listeners."""
         return [registration.function for registration in self._registrations.values()]
 
     def intercept(self, *interceptors: ConsumerInterceptor) -> None:
@@ -169,17 +163,15 @@ class App:
     def on_assigned(self, function: PartitionFunction) -> PartitionFunction:
         """A decorator: called with `Partitions` when a group assigns them to this process, before the first record."""
         known = self._interceptors.partitions
-        self._interceptors = replace(
-            self._interceptors, partitions=replace(known, assigned=(*known.assigned, function))
-        )
+        functions = replace(known, assigned=(*known.assigned, function))
+        self._interceptors = replace(self._interceptors, partitions=functions)
         return function
 
     def on_revoked(self, function: PartitionFunction) -> PartitionFunction:
         """A decorator: called when partitions are revoked, after their last record and before another member gets them.
         If they were lost (`is_lost`), another member may already have them."""
         known = self._interceptors.partitions
-        functions = replace(known, revoked=(*known.revoked, function))
-        self._interceptors = replace(self._interceptors, partitions=functions)
+        self._interceptors = replace(self._interceptors, partitions=replace(known, revoked=(*known.revoked, function)))
         return function
 
     def last_step(self, function: LastStepFunction) -> LastStepFunction:
@@ -191,7 +183,7 @@ class App:
 
     @property
     def producers(self) -> Producers:
-        """The producers of the configuration, created on first use and closed with the application."""
+        """Those of the configuration, created on first use and closed with the application."""
         if self._producers is None:
             self._producers = Producers(
                 {name: (entry.topic, entry.cluster) for name, entry in self.config.producers.items()},
@@ -252,20 +244,23 @@ class App:
     def lane_factories(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, LaneFactory]:
         """A factory for the lanes of each consumer, by name, for engines that feed them. `for_rows`: they are fed from
         a DataFrame. Call it inside a running event loop."""
-        crash_watch = CrashWatch(self._clock)
-        factories = {
-            name: LaneFactory(
-                registration.for_rows() if for_rows else registration,
-                self.config.cluster(registration.config.cluster),
-                registration.interceptors.within(self._interceptors),
-                self._clock,
-                pair(self.observer, observer),
-            ).share_crash_watch(crash_watch)
+        self._counts, self._subscriptions.has_factories = observer, True
+        return {
+            name: self._lane_factory(registration.for_rows() if for_rows else registration)
             for name, registration in self._registrations.items()
         }
-        for lane_factory in factories.values():
-            lane_factory.failures = self._failure_sink or lane_factory.failures
-        return factories
+
+    def _lane_factory(self, registration: Registration) -> LaneFactory:
+        factory = LaneFactory(
+            registration,
+            self.config.cluster(registration.config.cluster),
+            registration.interceptors.within(self._interceptors),
+            self._clock,
+            pair(self.observer, self._counts),
+        ).share_crash_watch(self._crash_watch)
+        factory.failures = self._failure_sink or factory.failures
+        factory.apply_overrides(self.overrides.of(registration.config.name), ())
+        return factory
 
     def full_registration(self, name: str) -> Registration:
         """The registration of a consumer, with the interceptors of the application."""
@@ -281,18 +276,19 @@ class App:
         if not self._registrations and not self.config.shovels:
             raise ConfigError("nothing to run: register a function with @app.listener(name)")
 
-    async def serve(self) -> None:
-        """Consume on the running event loop, until `stop` or cancellation."""
+    async def serve(self, on_begun: Callable[[], object] | None = None) -> None:
+        """Consume on the running event loop, until `stop` or cancellation. `on_begun`: it may begin empty."""
         if self._engine is not None:
             raise ConfigError("this application is already running")
-        self.check_runnable()
+        if on_begun is None:
+            self.check_runnable()
         self._loop = asyncio.get_running_loop()
-        self._engine = self._build_engine()
-        if self._is_stopped:
-            self._engine.stop()
         try:
-            with self.overrides.applied_by(self._engine.apply_overrides):
-                await self._engine.run()
+            with self._subscriptions.served_by(self._build_engine) as self._engine:
+                if self._is_stopped:
+                    self._engine.stop()
+                with self.overrides.applied_by(self._engine.apply_overrides):
+                    await self._engine.run(on_begun)
         finally:
             self._engine = None
             self._is_stopped = False
@@ -323,6 +319,26 @@ class App:
         if self._engine is not None:
             self._engine.stop()
 
+    # --- at run time -------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, name: str, function: Function, *, begin: str | datetime | None = None, **options: Unpack[ListenerOptions]
+    ) -> Future[None]:
+        """Register a listener at run time; from any thread. The future completes when it takes part. A consumer that
+        shares begins at the group's position, or at `begin`: `earliest`, `latest` or a time."""
+        register = partial(self.listener(name, **options), function)
+        return self._subscriptions.begin(name, begin, register, is_running=self.overrides.are_applied)
+
+    def unsubscribe(self, name: str) -> Future[None]:
+        """The consumer finishes its records in flight and leaves for good; from any thread. Commits wait for it no
+        longer. The future completes when it has left."""
+        return self._subscriptions.end(self.registration(name).config.name, is_running=self.overrides.are_applied)
+
+    def drain(self, timeout: float) -> Future[LeftBehind]:
+        """Stop, with `timeout` seconds for records in flight; from any thread. The result: how many records of each
+        consumer were read and not settled. They are redelivered."""
+        return self._subscriptions.drain(timeout, is_running=self.overrides.are_applied)
+
     # --- overrides ---------------------------------------------------------------------------------------------------
 
     def pause(self, name: str) -> None:
@@ -347,18 +363,12 @@ class App:
 
     def overrides_view(self) -> dict[str, dict[str, Any]]:
         """The overrides in effect for each consumer, as JSON values."""
-        return {
-            name: {
-                "paused": self.overrides.of(name).is_paused,
-                "lanes": self.overrides.of(name).lanes or registration.config.lanes,
-                "configured": registration.config.lanes,
-            }
-            for name, registration in self._registrations.items()
-        }
+        configured = {name: registration.config.lanes for name, registration in self._registrations.items()}
+        return self.overrides.view(configured)
 
     @contextmanager
     def observed_by(self, observer: Observer) -> Iterator[None]:
-        """Add an observer for runs that begin in this context."""
+        """Adds an observer for runs that begin in this context."""
         before, self.observer = self.observer, pair(self.observer, observer)
         try:
             yield
@@ -367,7 +377,6 @@ class App:
 
     @contextmanager
     def failures_to(self, sink: FailureSink) -> Iterator[None]:
-        """Report failures to this sink, for lanes that are created in this context."""
         before, self._failure_sink = self._failure_sink, sink
         try:
             yield
@@ -378,20 +387,3 @@ class App:
     def engine(self) -> ProcessEngine | None:
         """The running engine, to watch or steer it; None between runs."""
         return self._engine
-
-
-def _with_properties(config: AppConfig, properties: Mapping[str, object]) -> AppConfig:
-    """Add these properties to every cluster. A cluster's own properties win."""
-    if not properties:
-        return config
-    given = given_properties(properties)
-    problems = [problem for key, value in given.items() if (problem := fault(key, value))]
-    if problems:
-        raise ConfigProblems(problems)
-    if any(owner(key) == "bootstrap.servers" for key in given):
-        raise ConfigError("properties: leave out bootstrap.servers; it comes from the `brokers` of each cluster")
-    clusters = {
-        name: cluster.model_copy(update={"properties": {**given, **cluster.properties}})
-        for name, cluster in config.clusters.items()
-    }
-    return config.model_copy(update={"clusters": clusters})

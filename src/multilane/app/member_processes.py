@@ -28,7 +28,6 @@ from multilane.app.control import controlled_at
 from multilane.app.member_checks import check_members_differ
 from multilane.app.member_process import run_member
 from multilane.app.metrics_server import served
-from multilane.app.restarts import Restarts
 from multilane.app.signals import signals_stop
 from multilane.app.targets import find_app
 from multilane.clock import Clock, SystemClock
@@ -38,6 +37,7 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer
+from multilane.runtime.restarts import Restarts
 
 log = logger(__name__)
 

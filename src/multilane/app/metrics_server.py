@@ -1,4 +1,4 @@
-"""Serves `/metrics`, `/livez` and `/readyz` of a run, for `multilane run --metrics HOST:PORT`.
+"""Serves `/metrics`, `/livez` and `/readyz` of a run, for the option `--metrics HOST:PORT`.
 
 Thread: its own, one per request; `served` from any.
 
@@ -45,17 +45,19 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def served(app: App, address: str | None) -> Iterator[None]:
-    """While this lasts, Prometheus can scrape the app there. Without an address nothing happens."""
+def served(app: App, address: str | None, reasons_unready: Callable[[], Sequence[str]] | None = None) -> Iterator[None]:
+    """While this lasts, Prometheus can scrape the app there. Without an address nothing happens. `reasons_unready` is
+    for a run without groups."""
     if address is None:
         yield
         return
     observer, exposition = _exporter()
     clock = SystemClock()
+    ready = reasons_unready or (lambda: unready(app, clock.monotonic()))
     pages = {
         "/metrics": lambda: (200, exposition()),
         "/livez": lambda: _verdict(stalled(app, clock.monotonic())),
-        "/readyz": lambda: _verdict(unready(app, clock.monotonic())),
+        "/readyz": lambda: _verdict(ready()),
     }
     server = _listen(parse_address(address), pages)
     thread = threading.Thread(target=server.serve_forever, name="multilane-metrics", daemon=True)
@@ -97,7 +99,7 @@ class _MetricsServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception()
         if isinstance(error, OSError):
-            log.debug("metrics: a client is gone, or was too slow: %s", error)
+            log.debug("metrics: a client disconnected or was too slow: %s", error)
         else:
             log.exception("metrics: a request failed")
 

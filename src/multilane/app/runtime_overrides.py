@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from multilane.lanes.consumer_overrides import AS_CONFIGURED, ConsumerOverrides
 from multilane.logs import logger
@@ -28,6 +29,12 @@ class RuntimeOverrides:
         with self._lock:
             return dict(self._by_consumer)
 
+    @property
+    def are_applied(self) -> bool:
+        """Whether an engine runs."""
+        with self._lock:
+            return self._apply is not None
+
     def of(self, consumer: str) -> ConsumerOverrides:
         return self.by_consumer.get(consumer, AS_CONFIGURED)
 
@@ -38,6 +45,13 @@ class RuntimeOverrides:
                 self._apply(consumer, overrides)
         lanes = "as configured" if overrides.lanes is None else str(overrides.lanes)
         log.info("consumer %s is %s, lanes: %s", consumer, "paused" if overrides.is_paused else "running", lanes)
+
+    def view(self, configured: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+        """The overrides in effect, as JSON values. `configured`: the lanes of each consumer."""
+        return {
+            name: {"paused": self.of(name).is_paused, "lanes": self.of(name).lanes or lanes, "configured": lanes}
+            for name, lanes in configured.items()
+        }
 
     @contextmanager
     def applied_by(self, apply: ApplyOverrides) -> Iterator[None]:

@@ -15,7 +15,7 @@ from math import inf
 from typing import Final
 from uuid import UUID
 
-from multilane.audit.books import OpenRange, ReadLog
+from multilane.audit.completeness import OpenRange, ReadLog
 from multilane.commit.completion_map import LogMark
 from multilane.lanes.intake import Intake
 from multilane.types import NO_EPOCH, TopicPartition

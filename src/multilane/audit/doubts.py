@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from multilane.audit.books import OpenRange
+from multilane.audit.completeness import OpenRange
 from multilane.audit.spans import Span
 from multilane.commit.runs import Run
 from multilane.types import TopicPartition

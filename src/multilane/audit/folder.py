@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from multilane.audit.manifest import CARDS, merged_metadata
+from multilane.audit.manifest import SESSIONS_FOLDER, merged_metadata
 
 _NO_SYNC: Final = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}  # of file systems that sync no folders
 
@@ -146,10 +146,10 @@ def is_in_place(name: str) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    """Session cards, and the audit files that Spark does not skip."""
+    """Session files, and the audit files that Spark does not skip."""
     *folders, last = name.split("/")
     if name.endswith(".json"):
-        return folders == [CARDS] and not last.startswith(".")
+        return folders == [SESSIONS_FOLDER] and not last.startswith(".")
     return name.endswith(".parquet") and not any(part.startswith((".", "_")) for part in (*folders, last))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from multilane.audit.books import ReadLog
+from multilane.audit.completeness import ReadLog
 from multilane.audit.spans import Span
 from multilane.client.consumer import Consumer
 from multilane.commit.log_fit import SettledClaim

@@ -2,7 +2,7 @@
 
 Thread: any.
 
-Owns the JSON of manifests and session cards. A manifest is in the metadata of the Parquet file, so that a file and its
+Owns the JSON of manifests and session files. A manifest is in the metadata of the Parquet file, so that a file and its
 manifest exist together or not at all. The digest covers the audit records, not the bytes of a file, so merging keeps
 it. It reveals a damaged or edited file. It is no signature: anyone with write access to the directory can forge it.
 """
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from multilane.audit.books import AuditFile, Card, OpenRange, ReadLog, furthest
+from multilane.audit.completeness import AuditFile, OpenRange, ReadLog, SessionFile, furthest
 from multilane.commit.completion_map import LogMark
 from multilane.types import TopicPartition
 
 KEY: Final = b"multilane"
-CARDS: Final = "_sessions"  # the folder of the cards
+SESSIONS_FOLDER: Final = "_sessions"  # the folder of the session files
 _VERSION: Final = 1
 _NUMBERS: Final = ("partition", "offset", "sequence", "copy_partition", "copy_offset")
 _TEXTS: Final = ("topic", "outcome", "session", "copy_topic")
@@ -119,34 +119,39 @@ def is_unchanged(file: AuditFile, table: Any) -> bool:
     return start == table.num_rows and all(one == file.session for one in table.column("session").unique().to_pylist())
 
 
-# --- cards -----------------------------------------------------------------------------------------------------------
+# --- session files ---------------------------------------------------------------------------------------------------
 
 
-def card_name(number: int, session: str) -> str:
+def session_file_name(number: int, session: str) -> str:
     """Later sessions sort last."""
-    return f"{CARDS}/{number:08d}-{session}.json"
+    return f"{SESSIONS_FOLDER}/{number:08d}-{session}.json"
 
 
-def card_number(name: str) -> int:
+def session_file_number(name: str) -> int:
     head = name.rpartition("/")[2].partition("-")[0]
     return int(head) if head.isdigit() else 0
 
 
-def card_content(group: str, card: Card) -> bytes:
-    since = [[*partition, offset] for partition, offset in sorted(card.since.items())]
-    content = {"version": _VERSION, "group": group, "session": card.session, "earlier": dict(card.earlier)}
-    return json.dumps(content | {"since": since, "accounts": card.records}).encode()
+def session_file_content(group: str, own: SessionFile) -> bytes:
+    since = [[*partition, offset] for partition, offset in sorted(own.since.items())]
+    content = {
+        "version": _VERSION,
+        "group": group,
+        "session": own.session,
+        "earlier": dict(own.earlier),
+    }
+    return json.dumps(content | {"since": since, "accounts": own.records}).encode()
 
 
-def read_card(content: bytes) -> tuple[str, Card]:
-    """The group and the card. Raises ValueError if it is malformed."""
+def read_session_file(content: bytes) -> tuple[str, SessionFile]:
+    """The group and the session file. Raises ValueError if it is malformed."""
     try:
-        card = json.loads(content)
-        since = {TopicPartition(topic, partition): int(offset) for topic, partition, offset in card["since"]}
-        earlier = {str(session): int(first) for session, first in card["earlier"].items()}
-        return card["group"], Card(card["session"], earlier, since, card["accounts"])
+        session_file = json.loads(content)
+        since = {TopicPartition(topic, partition): int(offset) for topic, partition, offset in session_file["since"]}
+        earlier = {str(session): int(first) for session, first in session_file["earlier"].items()}
+        return session_file["group"], SessionFile(session_file["session"], earlier, since, session_file["accounts"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"malformed session card: {error!r}") from error
+        raise ValueError(f"malformed session file: {error!r}") from error
 
 
 def sessions_in(names: Iterable[str]) -> dict[str, int]:

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from multilane.audit.books import AuditFile, AuditFiles, Card, check_files
+from multilane.audit.completeness import AuditFile, AuditFiles, SessionFile, check_files
 from multilane.audit.folder import AuditFolder, is_in_place
-from multilane.audit.manifest import is_unchanged, read_card, read_manifest, sessions_in
+from multilane.audit.manifest import is_unchanged, read_manifest, read_session_file, sessions_in
 
 _READERS: Final = 8
 
@@ -24,7 +24,7 @@ class _Found:
     """The result of reading one file; empty if a merge deleted it meanwhile."""
 
     file: AuditFile | None = None
-    card: Card | None = None
+    session_file: SessionFile | None = None
     old: tuple[str, str] | None = None  # name and session
     fault: str = ""
 
@@ -35,7 +35,7 @@ def read_files(folder: AuditFolder, group: str) -> AuditFiles:
         found = list(threads.map(lambda name: _read(folder, group, name), names))
     return check_files(
         [one.file for one in found if one.file is not None],
-        [one.card for one in found if one.card is not None],
+        [one.session_file for one in found if one.session_file is not None],
         dict(one.old for one in found if one.old is not None),
         [one.fault for one in found if one.fault],
     )
@@ -44,7 +44,7 @@ def read_files(folder: AuditFolder, group: str) -> AuditFiles:
 def _read(folder: AuditFolder, group: str, name: str) -> _Found:
     try:
         if name.endswith(".json"):
-            return _card(folder, group, name)
+            return _own(folder, group, name)
         if not is_in_place(name):
             return _Found(fault=f"{name} is not in the folder of a day")
         return _file(folder, group, name)
@@ -54,9 +54,9 @@ def _read(folder: AuditFolder, group: str, name: str) -> _Found:
         return _Found(fault=f"{name} is damaged: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
 
 
-def _card(folder: AuditFolder, group: str, name: str) -> _Found:
-    owner, card = read_card(folder.read_bytes(name))
-    return _Found(card=card) if owner == group else _Found(fault=f"{name} belongs to group {owner}")
+def _own(folder: AuditFolder, group: str, name: str) -> _Found:
+    owner, session_file = read_session_file(folder.read_bytes(name))
+    return _Found(session_file=session_file) if owner == group else _Found(fault=f"{name} belongs to group {owner}")
 
 
 def _file(folder: AuditFolder, group: str, name: str) -> _Found:

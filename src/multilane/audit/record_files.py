@@ -8,7 +8,7 @@ made until it is written. After half a minute this ends the group, because nothi
 here.
 
 Each file lists the partitions in progress and how far they may begin (`begin_bounds`), and continues the file before it
-by a digest (`manifest`). Owns the journal, the bounds and the session's card. Never commits.
+by a digest (`manifest`). Owns the journal, the bounds and the session's file. Never commits.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Final
 from uuid import UUID
 
 from multilane.audit.begin_bounds import BeginBounds
-from multilane.audit.books import START, AuditFile, OpenRange, ReadLog, furthest
+from multilane.audit.completeness import START, AuditFile, OpenRange, ReadLog, furthest
 from multilane.audit.folder import AuditFolder
 from multilane.audit.manifest import digest_of, with_manifest
 from multilane.audit.merging import Merging
-from multilane.audit.session_cards import SessionCards
+from multilane.audit.session_files import SessionFiles
 from multilane.audit.table import table_of
 from multilane.clock import Clock
 from multilane.commit.journal import AuditRecords, RecordJournal
@@ -52,7 +52,7 @@ class AuditRecordFiles:
         self._merging = Merging(self._folder, clock)
         self._clock = clock
         self._session = uuid.uuid4().hex[:16]
-        self._cards = SessionCards(self._folder, group, self._session)
+        self._sessions = SessionFiles(self._folder, group, self._session)
         self._sequence = 0
         self._digest = START
         self._unwritten: list[_PendingFile] = []
@@ -74,13 +74,13 @@ class AuditRecordFiles:
         after a retriable error: remote storage may only be out of reach for now."""
         try:
             await asyncio.to_thread(self._folder.make)
-            await asyncio.to_thread(self._cards.open)
+            await asyncio.to_thread(self._sessions.open)
         except Exception as error:
             failed = AuditNotWritten(f"audit: cannot write to {self._folder}: {_text_of(error)}")
             failed.retriable = self._folder.is_remote and isinstance(error, OSError)
             raise failed from error
         self._is_open = True
-        behind = self._cards.newest - self._clock.wall()
+        behind = self._sessions.newest - self._clock.wall()
         if behind > 0:
             self._ahead += behind
         if behind > _SKEW:
@@ -103,8 +103,8 @@ class AuditRecordFiles:
         self._bounds.append(bounds)
         self._is_changed = True
         try:
-            if self._cards.is_new(starts):
-                await self._write(lambda: self._cards.add(starts))
+            if self._sessions.is_new(starts):
+                await self._write(lambda: self._sessions.add(starts))
             else:
                 self._takeovers += 1
             await self._flush_files()
@@ -133,7 +133,7 @@ class AuditRecordFiles:
         later, only this list shows it. Once for all partitions that came since the last commit: it takes a moment."""
         takeovers = self._takeovers
         if takeovers > self._listed_takeovers:
-            await self._write(self._cards.look)
+            await self._write(self._sessions.look)
             self._listed_takeovers = max(takeovers, self._listed_takeovers)
 
     async def _flush_files(self) -> None:
@@ -152,7 +152,7 @@ class AuditRecordFiles:
         is_written = not self._unwritten and not self._bounds and not len(self.journal) and not self._is_changed
         if self._is_open and is_written:
             try:
-                await asyncio.to_thread(self._cards.close, self._sequence)
+                await asyncio.to_thread(self._sessions.close, self._sequence)
             except Exception as error:  # noqa: BLE001 - a file system can fail in any way, and the records are written
                 log.warning("audit: cannot write the end of this session to %s: %s", self._folder, _text_of(error))
 

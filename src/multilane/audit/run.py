@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from multilane.audit.books import AuditFiles
 from multilane.audit.comparison import ComparisonRequest, compare, offset_ranges, read_audit_records
+from multilane.audit.completeness import AuditFiles
 from multilane.audit.doubts import doubts_within
 from multilane.audit.folder import AuditFolder, folder_name
 from multilane.audit.log_identity import strayed
@@ -148,11 +148,11 @@ def _own_offset(committed: CommittedOffset, consumer: str) -> int:
 
 
 def _with_range(known: Known, found: range | None, partition: TopicPartition, files: AuditFiles) -> Known:
-    """Session cards contain where audit records begin. An earlier version wrote no cards: then they begin with the
+    """Session files contain where audit records begin. An earlier version wrote no such files: then they begin with the
     first of the remaining records, or at the time that the user requested."""
-    carded = files.since.get(partition)
-    is_anchored = carded is not None and not (files.old and known.since is not None)
-    begun = carded if carded is not None or found is None else found.start
+    listed = files.since.get(partition)
+    is_anchored = listed is not None and not (files.old and known.since is not None)
+    begun = listed if listed is not None or found is None else found.start
     return replace(known, begun=begun, is_anchored=is_anchored, reached=0 if found is None else found.stop)
 
 

@@ -3,7 +3,7 @@
 Thread: none (pure).
 
 A span begins where the partition was first processed with the audit enabled, and ends at the committed offset: up to
-there the group claims to have settled everything. The newest session card contains the beginning as well as the oldest,
+there the group claims to have settled everything. The newest session file contains the beginning as well as the oldest,
 so that it does not move when files are deleted. Records removed by retention can no longer be compared, and earlier
 records have no audit records; a span reports how many.
 """
@@ -25,7 +25,7 @@ class Known:
     log_start: int
     since: int | None = None  # the first requested offset; None: unbounded
     until: int | None = None  # the offset after the last requested one
-    is_anchored: bool = True  # `begun` is from session cards; else from the first of the remaining files
+    is_anchored: bool = True  # `begun` is from session files; else from the first of the remaining files
     reached: int = 0  # the offset after the last audit record
     exists: bool = True  # in the topic
 

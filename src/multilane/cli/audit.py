@@ -36,7 +36,7 @@ Examples = Annotated[int, typer.Option(min=0, max=10_000, help="How many finding
 
 
 def audit(  # noqa: PLR0913 - each is an option of the command
-    consumer: Annotated[str, typer.Argument(help="Name of the consumer in the configuration.")],
+    consumer: Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer in the configuration.")],
     *,
     config: AuditConfigFile = Path("multilane.yaml"),
     profile: Profile = None,

@@ -38,7 +38,9 @@ _WORDS: Final[dict[str | None, Literal["earliest", "latest"]]] = {"earliest": "e
 TargetArgument = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Import path of the App, such as shop.consumers:app.")
 ]
-ConsumerArgument = Annotated[str, typer.Argument(help="Name of the configured consumer whose listener runs.")]
+ConsumerArgument = Annotated[
+    str, typer.Argument(metavar="CONSUMER", help="Name of the configured consumer whose listener runs.")
+]
 State = Annotated[Path, typer.Option(file_okay=False, help="Directory for this backfill's state; reuse it to resume.")]
 From = Annotated[
     str | None,
@@ -64,6 +66,9 @@ SkipDeleted = Annotated[
 FailedOnly = Annotated[
     bool, typer.Option("--failed-only", help="Reprocess only the failed records of a finished backfill.")
 ]
+Metrics = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics (for Prometheus), /livez and /readyz.")
+]
 LogLevel = Annotated[Level, typer.Option(help="Lowest level to log (to stderr).")]
 
 
@@ -82,6 +87,7 @@ def backfill(  # noqa: PLR0913 - each is an option of the command
     errors_to_topic: ErrorsToTopic = False,
     skip_deleted: SkipDeleted = False,
     failed_only: FailedOnly = False,
+    metrics: Metrics = None,
     output: OutputOption = Output.table,
     log_level: LogLevel = Level.warning,
 ) -> None:
@@ -103,6 +109,7 @@ def backfill(  # noqa: PLR0913 - each is an option of the command
         errors_to_topic,
         skip_deleted,
         failed_only,
+        metrics,
         SparkSettings(CONTINUOUS, master, None, conf_pairs(conf or []), None, archive, host, level),
     )
     try:

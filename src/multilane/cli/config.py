@@ -25,7 +25,12 @@ app = typer.Typer(help="Check and explain the configuration of an app.", no_args
 
 Files = Annotated[
     list[Path],
-    typer.Argument(exists=True, dir_okay=False, help="multilane.yaml, or files with clusters, consumers, producers."),
+    typer.Argument(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="multilane.yaml, or files with clusters, consumers, producers.",
+    ),
 ]
 ActiveProfile = Annotated[str | None, typer.Option(help="Active profile.")]
 

@@ -27,19 +27,23 @@ class ControlCommand(StrEnum):
 
 
 def control(
-    socket: Annotated[Path, typer.Argument(help="The socket of `multilane run --control`.")],
-    do: Annotated[ControlCommand, typer.Argument(help="The action.")] = ControlCommand.show,
-    consumer: Annotated[str | None, typer.Argument(help="Name of the consumer in the configuration.")] = None,
-    lanes: Annotated[int | None, typer.Argument(help="Lanes per partition (default: as configured).")] = None,
+    socket: Annotated[Path, typer.Argument(metavar="SOCKET", help="The socket of `multilane run --control`.")],
+    do: Annotated[ControlCommand, typer.Argument(metavar="ACTION", help="The action.")] = ControlCommand.show,
+    consumer: Annotated[
+        str | None, typer.Argument(metavar="CONSUMER", help="Name of the consumer in the configuration.")
+    ] = None,
+    lanes: Annotated[
+        int | None, typer.Argument(metavar="LANES", help="Lanes per partition (default: as configured).")
+    ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = (Output.table),
 ) -> None:
     """Pause or resume a consumer of a running app, or change its lanes, for the rest of the run."""
     from multilane.app.control import ask
 
     if do is not ControlCommand.show and consumer is None:
-        raise typer.BadParameter(f"name the consumer: multilane control {socket} {do} CONSUMER", param_hint="consumer")
+        raise typer.BadParameter(f"name the consumer: multilane control {socket} {do} CONSUMER", param_hint="CONSUMER")
     if lanes is not None and do is not ControlCommand.lanes:
-        raise typer.BadParameter(f"{do} takes no number", param_hint="lanes")
+        raise typer.BadParameter(f"{do} takes no number", param_hint="LANES")
     answer = ask(socket, {"do": do.value, "consumer": consumer, "lanes": lanes})
     if output is Output.json:
         typer.echo(json.dumps(answer["consumers"], indent=2))

@@ -27,7 +27,7 @@ app = typer.Typer(help="List, show and replay the records of error topics.", no_
 
 _ADDRESS: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})")
 
-TopicsArgument = Annotated[list[str], typer.Argument(help="Error topics.")]
+TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Error topics.")]
 
 
 @app.command("list")

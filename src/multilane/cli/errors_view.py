@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def group_facts(topic: str, group: ErrorGroup) -> dict[str, Any]:
     return {
         "topic": topic,
-        "error": group.head,
+        "error": group.pattern,
         "count": group.count,
         "replayed": group.replayed,
         "first": moment(group.first),
@@ -51,7 +51,7 @@ def show_groups(found: Mapping[str, Groups]) -> None:
         for group in listed:
             numbers = (str(group.count), str(group.replayed), moment(group.first), moment(group.last))
             partitions = ", ".join(map(str, sorted(group.partitions)))
-            table.add_row(*map(Text, (escaped(group.head), *numbers, partitions, group.example)))
+            table.add_row(*map(Text, (escaped(group.pattern), *numbers, partitions, group.example)))
         show_table(console, table)
 
 
@@ -97,7 +97,7 @@ def replay_facts(topic: str, report: ReplayReport, *, executed: bool) -> dict[st
         "not_wanted": report.unwanted,
         "targets": dict(sorted(report.targets.items())),
         "without_allowed_target": dict(sorted(report.not_allowed.items())),
-        "errors": [{"error": g.head, "count": g.count} for g in report.groups.listed()],
+        "errors": [{"error": g.pattern, "count": g.count} for g in report.groups.listed()],
     }
 
 
@@ -109,7 +109,7 @@ def show_replay(reports: Mapping[str, ReplayReport], *, executed: bool) -> None:
         for target, count in sorted(report.targets.items()):
             show_line(console, f"  to {target}: {count}")
         for group in report.groups.listed():
-            show_line(console, f"  {group.count} x {escaped(group.head)}")
+            show_line(console, f"  {group.count} x {escaped(group.pattern)}")
         show_line(console, f"  already replayed: {report.skipped}, filtered out: {report.unwanted}")
         for target, count in sorted(report.not_allowed.items()):
             reason = f"name {escaped(target)}, which is not allowed" if target else "name no target"

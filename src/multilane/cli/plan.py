@@ -44,7 +44,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Short for --output jso
 
 
 def plan(  # noqa: PLR0913 - each is an option of the command
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     *,
     latency: Latency,
     bootstrap_server: Bootstrap = None,

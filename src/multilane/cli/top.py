@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
     from multilane.cli.top_control import AppWatch
     from multilane.config.app.model import AppConfig
     from multilane.group.comparison import GroupReport
+    from multilane.group.failures import AppFailures
     from multilane.group.poller import GroupPoller
     from multilane.group.snapshot import Subject
 
 Clusters = Mapping[str, Mapping[str, object]]
 Show = Callable[[list["GroupReport"], str], object]  # the reports, and the error of the last poll
+
+_MOST_NAMES: Final = 3
 
 TopConfigFile = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="The multilane.yaml with the consumers.")
@@ -108,12 +112,36 @@ def _configured(config: Path, profile: str | None, names: list[str], timeout: fl
     app = load_app(config, profile)
     if not app.consumers:
         raise typer.BadParameter("the configuration has no consumers", param_hint="config")
-    subjects = [_subject(app, name) for name in names or app.consumers]
+    subjects = _subjects(app, names or list(app.consumers))
     used = {subject.cluster for subject in subjects}
     clusters = {name: admin_properties(app.cluster(name)) for name in used}
     for properties in clusters.values():
         properties.setdefault("default.api.timeout.ms", round(timeout * 1_000))
     return list(dict.fromkeys(subjects)), clusters
+
+
+def _subjects(app: AppConfig, names: Iterable[str]) -> list[Subject]:
+    """Of consumers that share a group member, one for the group, with all of its triggers."""
+    from multilane.config.app import sharing
+    from multilane.group.snapshot import Subject
+
+    units = sharing.units(sharing.with_clusters(app.consumers.values(), app.clusters))
+    shared = {name: unit for unit in units for name in unit if len(unit) > 1}
+    found = []
+    for one in map(partial(_subject, app), names):
+        if one.name not in shared:
+            found.append(one)
+            continue
+        triggers = tuple(replace(_subject(app, name), is_trigger=True) for name in shared[one.name])
+        topics = tuple(dict.fromkeys(topic for trigger in triggers for topic in trigger.topics))
+        is_from_beginning = all(trigger.is_from_beginning for trigger in triggers)
+        name = _name_of(shared[one.name])
+        found.append(Subject(name, one.group, one.cluster, topics, None, is_from_beginning, triggers=triggers))
+    return found
+
+
+def _name_of(unit: tuple[str, ...]) -> str:
+    return " + ".join(unit) if len(unit) <= _MOST_NAMES else f"{unit[0]} + {len(unit) - 1} more"
 
 
 def _subject(app: AppConfig, name: str) -> Subject:
@@ -164,8 +192,13 @@ class _Histories:
                 self._histories[snapshot.subject] = self._make()
         reports = [self._histories[snapshot.subject].add(snapshot) for snapshot in found]
         failures = {} if self._app is None else self._app.poll()
-        self.last = [replace(report, app=failures.get(report.snapshot.subject.name)) for report in reports]
+        self.last = [_with_app(report, failures) for report in reports]
         return self.last
+
+
+def _with_app(report: GroupReport, failures: Mapping[str, AppFailures]) -> GroupReport:
+    triggers = tuple(_with_app(trigger, failures) for trigger in report.triggers)
+    return replace(report, app=failures.get(report.snapshot.subject.name), triggers=triggers)
 
 
 def _watched(control: Path | None) -> AppWatch | None:

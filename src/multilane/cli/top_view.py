@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, groupby
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from multilane.cli.foreign_text import as_json, escaped, moment
+from multilane.cli.top_cells import amount, brief, drained, rate_text, state
+from multilane.cli.top_triggers import MOST_TRIGGERS, errors_of, failing, fails, lines_of_triggers, parts_of_triggers
 from multilane.group.comparison import GroupReport, Movement, PartitionRow, named_members
 from multilane.types import TopicPartition
 
@@ -29,7 +31,6 @@ _LEFT: Final = ("partition", "member", "")
 _LEFT_OUT: Final = ("end", "arriving/s", "member", "drained", "committed")  # in this order, on a narrow screen
 _SHORT_NAME: Final = 24  # columns of a partition's name on a narrow screen
 _GAP: Final = 2
-_LONGEST_ERROR: Final = 200
 _MOST_ERRORS: Final = 3
 _STYLES: Final = {
     Movement.LEADERLESS: "bold red",
@@ -40,7 +41,6 @@ _STYLES: Final = {
     Movement.MOVING: "green",
     Movement.DONE: "dim",
 }
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,11 @@ class ScreenFrame:
 
 @dataclass(frozen=True, slots=True)
 class ScreenShare:
-    """How many members and rows of a group are shown."""
+    """How many members, rows and triggers of a group are shown."""
 
     members: int
     rows: int
+    triggers: int = 0
 
 
 # --- for people ------------------------------------------------------------------------------------------------------
@@ -77,14 +78,17 @@ def screen(reports: Sequence[GroupReport], frame: ScreenFrame) -> Group:
 def fitted(reports: Sequence[GroupReport], room: int | None) -> list[ScreenShare]:
     """How much of each group fits: every group keeps its summary, and they share the remaining lines."""
     if room is None:
-        return [ScreenShare(len(report.snapshot.members), len(report.rows)) for report in reports]
-    left = max(0, room - sum(2 + len(_remarks(report)) for report in reports))  # each with an empty line
+        return [ScreenShare(len(report.snapshot.members), len(report.rows), len(report.triggers)) for report in reports]
+    triggers = max(1, min(MOST_TRIGGERS, room // (4 * len(reports) or 1)))  # a quarter, or half if each has an error
+    heads = [2 + len(_remarks(report)) + lines_of_triggers(report, triggers) for report in reports]
+    left = max(0, room - sum(heads))  # each with an empty line
     wanted = [_lines(ScreenShare(len(report.snapshot.members), len(report.rows)), report) for report in reports]
     given = dict.fromkeys(range(len(reports)), 0)
     for turn, (_, number) in enumerate(sorted((many, number) for number, many in enumerate(wanted))):
         given[number] = min(wanted[number], left // (len(reports) - turn))
         left -= given[number]
-    return [_share(report, given[number]) for number, report in enumerate(reports)]
+    shares = [_share(report, given[number]) for number, report in enumerate(reports)]
+    return [replace(share, triggers=triggers) for share in shares]
 
 
 def _share(report: GroupReport, lines: int) -> ScreenShare:
@@ -110,6 +114,7 @@ def _parts(report: GroupReport, share: ScreenShare, width: int) -> Iterator[Rend
     yield _text(_summary(report), "bold")
     for remark in _remarks(report):
         yield _text(f"  {remark}", "yellow")
+    yield from parts_of_triggers(report, share.triggers)
     members = named_members(report.snapshot.members)
     for member, name in members[: share.members]:
         assigned = "not a consumer" if member.partitions is None else ranges(member.partitions) or "no partitions"
@@ -127,52 +132,29 @@ def _summary(report: GroupReport) -> str:
     snapshot = report.snapshot
     name, group = (escaped(text, _LONGEST_NAME) for text in (snapshot.subject.name, snapshot.subject.group))
     titled = f"{name}: group {group}" if name != group else f"group {group}"
+    titled += f", {len(report.triggers)} triggers" if report.triggers else ""
     if not snapshot.is_there:
         return f"{titled} does not exist yet"
     members = len(snapshot.members)
     urgent = (Movement.STALLED, Movement.HELD, Movement.EXPIRED, Movement.LEADERLESS)
     parts = [
         f"{titled} ({snapshot.protocol}) {snapshot.state}",
-        *([_failing(report)] if _fails(report) else []),
+        *([failing(report)] if fails(report) else []),
         *(f"{many} {verdict}" for verdict in urgent if (many := report.count(verdict))),
         f"{members} member{'s' if members != 1 else ''}",
         f"lag {report.lag:,}" + (f" ({report.beyond:,} of it settled)" if report.beyond else ""),
-        f"settled {_rate(report.settled_rate)}/s",
-        f"arriving {_rate(report.arrival_rate)}/s",
+        f"settled {rate_text(report.settled_rate)}/s",
+        f"arriving {rate_text(report.arrival_rate)}/s",
     ]
     if report.lag and report.drain is not None:
         parts.append("never drained" if math.isinf(report.drain) else f"drained in {brief(report.drain)}")
     return ", ".join(parts)
 
 
-def _fails(report: GroupReport) -> bool:
-    return report.failures.are_there or bool(report.app and (report.app.rate or report.app.is_paused))
-
-
-def _failing(report: GroupReport) -> str:
-    """The app's own count if known, because it includes failures that leave no copy."""
-    failures, app = report.failures, report.app
-    rate = failures.rate if app is None or app.rate is None else app.rate
-    dead = f", {_rate(failures.dead)}/s to the error topic" if failures.dead else ""
-    paused = "PAUSED by an outage, " if app is not None and app.is_paused else ""
-    return f"{paused}FAILING {_rate(rate)}/s{dead}"
-
-
-def _errors(report: GroupReport) -> list[str]:
-    """The most frequent current errors: as the app reports them, else from the newest copies."""
-    if report.app is not None and report.app.errors:
-        found, where = report.app.errors, "in the app"
-    elif report.failures.are_there:
-        found, where = report.failures.errors, "of the newest copies"
-    else:
-        return []
-    return [f"error: {escaped(text, _LONGEST_ERROR)} ({count:,} {where})" for text, count in found[:_MOST_ERRORS]]
-
-
 def _remarks(report: GroupReport) -> list[str]:
     """Remarks besides the numbers."""
     snapshot = report.snapshot
-    remarks = _errors(report)
+    remarks = errors_of(report, _MOST_ERRORS)
     remarks += [f"topic {escaped(topic, _LONGEST_NAME)} does not exist" for topic in snapshot.missing]
     if snapshot.is_there and not snapshot.members and report.lag:
         remarks.append("the group has no members: no records are handled")
@@ -212,29 +194,12 @@ def _cells(row: PartitionRow) -> tuple[str, ...]:
     return (
         f"  {escaped(topic, _LONGEST_NAME)}/{number}{' (retry)' if row.is_retry else ''}",
         "none" if row.member is None else escaped(row.member, _LONGEST_NAME),
-        *(_number(value) for value in (row.committed, row.end, row.lag, row.beyond)),
-        _rate(row.settled_rate),
-        _rate(row.arrival_rate),
-        _drained(row),
+        *(amount(value) for value in (row.committed, row.end, row.lag, row.beyond)),
+        rate_text(row.settled_rate),
+        rate_text(row.arrival_rate),
+        drained(row),
         state(row),
     )
-
-
-def state(row: PartitionRow) -> str:
-    """The verdict in words, with the offset to inspect."""
-    match row.verdict:
-        case Movement.STALLED:
-            return f"stalled {brief(row.still)}" + ("" if row.committed is None else f" at {row.committed}")
-        case Movement.HELD:
-            return f"held {brief(row.still)} by {row.committed}"
-        case Movement.WAITING if row.still:
-            return f"waiting {brief(row.still)}"
-        case Movement.EXPIRED:
-            return "expired: the log begins later"
-        case Movement.REWOUND:
-            return "rewound: the offset moved back"
-        case _:
-            return row.verdict.value
 
 
 def ranges(partitions: Iterable[TopicPartition]) -> str:
@@ -248,35 +213,6 @@ def ranges(partitions: Iterable[TopicPartition]) -> str:
             runs.append(str(first) if len(several) == 1 else f"{first}-{several[-1][1]}")
         texts.append(f"{escaped(topic, _LONGEST_NAME)} {', '.join(runs)}")
     return "; ".join(texts)
-
-
-def brief(seconds: float) -> str:
-    """A duration in its two largest units: 45 s, 2 m 5 s, 3 h 10 m."""
-    left = round(seconds)
-    if not left:
-        return "0 s" if seconds < 0.05 else f"{seconds:.1f} s"
-    counts = []
-    for length, unit in _UNITS:
-        count, left = divmod(left, length)
-        counts.append((count, unit))
-    first = next(number for number, (count, _) in enumerate(counts) if count)
-    return " ".join(f"{count} {unit}" for count, unit in counts[first : first + 2] if count)
-
-
-def _drained(row: PartitionRow) -> str:
-    if row.drain is None or not row.lag or row.verdict is Movement.STALLED:
-        return "-"
-    return "never" if math.isinf(row.drain) else brief(row.drain)
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _rate(rate: float | None) -> str:
-    if rate is None:
-        return "-"
-    return f"{rate:,.0f}" if rate >= 10 or not rate else f"{rate:.1f}"
 
 
 def _text(words: str, style: str = "") -> Text:
@@ -317,6 +253,21 @@ def _group_facts(report: GroupReport) -> dict[str, Any]:
         "measured_seconds": report.seconds,
         "settled_per_second": report.settled_rate,
         "arriving_per_second": report.arrival_rate,
+        "drain_seconds": _finite(report.drain),
+        "stalled": report.count(Movement.STALLED),
+        "failures": _failure_facts(report),
+        "triggers": [_trigger_facts(trigger) for trigger in report.triggers],
+        "partitions": [_row_facts(row) for row in report.rows],
+    }
+
+
+def _trigger_facts(report: GroupReport) -> dict[str, Any]:
+    return {
+        "trigger": report.snapshot.subject.name,
+        "absent_since": report.snapshot.absent_since,
+        "lag": report.lag,
+        "settled_beyond": report.beyond,
+        "settled_per_second": report.settled_rate,
         "drain_seconds": _finite(report.drain),
         "stalled": report.count(Movement.STALLED),
         "failures": _failure_facts(report),

@@ -6,29 +6,31 @@ Thread: the event loop's, one task at a time; `wakeup` from any.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from multilane.client.admin.answers import coordinator_in
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
 from multilane.client.arguments import seconds, topic_list
+from multilane.client.blocking_calls import BlockingCall, Wait
 from multilane.client.blocks import Blocks
 from multilane.client.consumer_base import ConsumerBase, OffsetsLike, warn_unless_closed
 from multilane.client.consumer_state import ConsumerState
 from multilane.client.departures import LEAVE_SECONDS
 from multilane.client.fetch.offsets import FoundOffsets
+from multilane.client.group.coordinator_settings import METADATA_LIMIT, coordinator_call, settings_call, settings_in
 from multilane.client.group.wanted_topics import checked_topic
 from multilane.client.iteration import RecordStream
 from multilane.client.lookups import at_epochs, at_times, beginning, end, newest, only_offsets, with_epochs
-from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
 from multilane.client.subscriber import Subscriber
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.config.values import merged
-from multilane.errors import OperationTimeout
+from multilane.errors import BrokerError, MultilaneError, OperationTimeout
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
 from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
@@ -93,6 +95,8 @@ class AsyncConsumer(ConsumerBase):
             self._state = ConsumerState(config, lease, self._signal, self._clock, asyncio.current_task)
         self._subscriber = Subscriber(self._state, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
+        self._group_id = config.group.group_id
+        self._metadata_limit: int | MultilaneError | None = None  # as answered once
 
     def __del__(self) -> None:
         warn_unless_closed(self)
@@ -116,6 +120,29 @@ class AsyncConsumer(ConsumerBase):
         with self._state.used() as state:
             call = topic_metadata_call(topic_list(topics), self._deadline(timeout))
             return ids_of(await self._wait(state.call(call), timeout))
+
+    async def metadata_limit(self, timeout: float | None = None) -> int | None:
+        """The most bytes that the coordinator takes as metadata of a committed offset; None if it does not say. Raises
+        if this client may not ask. Asks once."""
+        if self._metadata_limit is None:
+            try:
+                value = (await self.coordinator_settings((METADATA_LIMIT,), timeout)).get(METADATA_LIMIT, "")
+                self._metadata_limit = int(value) if value.isdecimal() else -1
+            except BrokerError as error:
+                if error.retriable:
+                    raise
+                self._metadata_limit = error
+        if isinstance(self._metadata_limit, MultilaneError):
+            raise self._metadata_limit
+        return self._metadata_limit if self._metadata_limit >= 0 else None
+
+    async def coordinator_settings(self, names: Sequence[str], timeout: float | None = None) -> dict[str, str]:
+        """These settings of the broker that coordinates the group. Raises if this client may not read them."""
+        group = self._group_id or ""
+        with self._state.used() as state:
+            deadline = self._deadline(timeout)
+            _, node = coordinator_in(await self._wait(state.call(coordinator_call(group, deadline)), timeout), group)
+            return settings_in(await self._wait(state.call(settings_call(node, names, deadline)), timeout))
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -266,16 +293,16 @@ class AsyncConsumer(ConsumerBase):
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    async def _drive(self, plan: Plan[T]) -> T:
+    async def _drive(self, call: BlockingCall[T]) -> T:
         try:
-            wanted = next(plan)
+            wanted = next(call)
             while True:
                 try:
                     answer = await self._await(wanted)
-                except BaseException as error:  # noqa: BLE001 - the plan decides what it means
-                    wanted = plan.throw(error)
+                except BaseException as error:  # noqa: BLE001 - the call decides what it means
+                    wanted = call.throw(error)
                 else:
-                    wanted = plan.send(answer)
+                    wanted = call.send(answer)
         except StopIteration as done:
             result: T = done.value
             return result

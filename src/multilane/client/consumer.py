@@ -18,6 +18,7 @@ from uuid import UUID
 
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
 from multilane.client.arguments import partition_list, seconds, topic_list
+from multilane.client.blocking_calls import BlockingCall, Wait
 from multilane.client.blocks import Blocks
 from multilane.client.consumer_base import ConsumerBase, OffsetsLike, warn_unless_closed
 from multilane.client.consumer_state import ConsumerState
@@ -26,7 +27,6 @@ from multilane.client.fetch.offsets import FoundOffsets
 from multilane.client.group.wanted_topics import ServerPattern, checked_topic
 from multilane.client.iteration import RecordStream
 from multilane.client.lookups import at_epochs, at_times, beginning, end, newest, only_offsets, with_epochs
-from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.client.sharing import THREADS
 from multilane.client.subscriber import Subscriber
@@ -282,16 +282,16 @@ class Consumer(ConsumerBase):
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    def _drive(self, plan: Plan[T]) -> T:
+    def _drive(self, call: BlockingCall[T]) -> T:
         try:
-            wanted = next(plan)
+            wanted = next(call)
             while True:
                 try:
                     answer = self._await(wanted)
-                except BaseException as error:  # noqa: BLE001 - the plan decides what it means
-                    wanted = plan.throw(error)
+                except BaseException as error:  # noqa: BLE001 - the call decides what it means
+                    wanted = call.throw(error)
                 else:
-                    wanted = plan.send(answer)
+                    wanted = call.send(answer)
         except StopIteration as done:
             result: T = done.value
             return result

@@ -64,7 +64,7 @@ class MetadataListeners:
 
 
 @dataclass(frozen=True, slots=True)
-class _MetadataQuestion:
+class _MetadataQuery:
     names: tuple[str, ...] | None  # None: all topics
     create: bool = False
 
@@ -184,22 +184,22 @@ class MetadataManager:
             return NOTHING if due == NEVER else Poll(wait=due)
         if not self._state.may_send(now):
             return Poll(wait=self._state.wait(now))
-        question = self._question(now)
+        query = self._query(now)
         self._state.sent()
         self._progress.absent.clear()
-        self._update_wanted = self._update_wanted and question.create
-        return Poll((self._request(question),))
+        self._update_wanted = self._update_wanted and query.create
+        return Poll((self._request(query),))
 
-    def _question(self, now: float) -> _MetadataQuestion:
+    def _query(self, now: float) -> _MetadataQuery:
         to_create = tuple(sorted(t for t in self._progress.absent if self._creators[t] > 0))
         if to_create:
-            return _MetadataQuestion(to_create, create=True)
+            return _MetadataQuery(to_create, create=True)
         if not self._watchers:
-            return _MetadataQuestion(self._named())
+            return _MetadataQuery(self._named())
         grew_old = self._progress.refreshed_at is None or now >= self._progress.refreshed_at + self._policy.max_age
         if self._update_wanted or grew_old or not self.has_all:
-            return _MetadataQuestion(None)
-        return _MetadataQuestion(tuple(self._progress.missing))
+            return _MetadataQuery(None)
+        return _MetadataQuery(tuple(self._progress.missing))
 
     def _due_in(self, now: float) -> float:
         if self._update_wanted or self._progress.refreshed_at is None:
@@ -208,26 +208,26 @@ class MetadataManager:
             return self._state.wait(now)
         return max(0.0, self._progress.refreshed_at + self._policy.max_age - now)
 
-    def _request(self, question: _MetadataQuestion) -> UnsentRequest:
+    def _request(self, query: _MetadataQuery) -> UnsentRequest:
         return UnsentRequest(
             api=ApiKey.METADATA,
-            build=lambda version: metadata_request(version, question.names, create=question.create),
-            on_response=lambda response, now: self._on_response(question, response, now),
+            build=lambda version: metadata_request(version, query.names, create=query.create),
+            on_response=lambda response, now: self._on_response(query, response, now),
             on_failure=self._on_failure,
             at_least=METADATA_AT_LEAST,
         )
 
-    def _on_response(self, question: _MetadataQuestion, response: Any, now: float) -> None:
-        asked = question.names
+    def _on_response(self, query: _MetadataQuery, response: Any, now: float) -> None:
+        asked = query.names
         if int(getattr(response, "error_code", 0)) == _REBOOTSTRAP_REQUIRED:
             self._state.failed(now)
             self._rebootstrap()
             return
         self.failure = None
-        if asked is None or not (self._watchers or question.create):
+        if asked is None or not (self._watchers or query.create):
             self._progress.refreshed_at = now
         self._progress.failing_since = None
-        self._note_topic_errors(question, response)
+        self._note_topic_errors(query, response)
         if self._progress.missing:
             self._state.failed(now)  # the request succeeded, but the next one waits as after a failure
         else:
@@ -244,8 +244,8 @@ class MetadataManager:
                 return merged.only(self._named())
         return merged
 
-    def _note_topic_errors(self, question: _MetadataQuestion, response: Any) -> None:
-        asked, progress = question.names, self._progress
+    def _note_topic_errors(self, query: _MetadataQuery, response: Any) -> None:
+        asked, progress = query.names, self._progress
         if asked is None:
             progress.absent = self._interest.keys() - {str(topic.name) for topic in response.topics}
             progress.missing = set(progress.absent)
@@ -260,13 +260,13 @@ class MetadataManager:
             if topic.name in relevant and (code in _TRANSIENT_TOPIC_CODES or leaderless):
                 progress.missing.add(str(topic.name))
                 if code == _UNKNOWN_TOPIC:
-                    self._note_absent(str(topic.name), question)
+                    self._note_absent(str(topic.name), query)
             elif code:
                 self._listeners.on_topic_error(str(topic.name), broker_error(code, f"Metadata of topic {topic.name}"))
         progress.missing &= self._interest.keys()  # some may have been dropped during the request
 
-    def _note_absent(self, topic: str, question: _MetadataQuestion) -> None:
-        if not question.create:
+    def _note_absent(self, topic: str, query: _MetadataQuery) -> None:
+        if not query.create:
             self._progress.absent.add(topic)
             if self._creators[topic] > 0:  # the broker gets to create it before this is reported
                 return

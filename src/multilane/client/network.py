@@ -130,6 +130,11 @@ class NetworkThread:
             lambda: self._delegate.last_failure,
         )
 
+    @property
+    def connection_count(self) -> int:
+        """From any thread."""
+        return self._delegate.connection_count
+
     def topic_id(self, topic: str) -> UUID | None:
         """Callable from any thread: `Cluster` objects never change."""
         return self._metadata.cluster.topic_id(topic)

@@ -3,7 +3,7 @@
 Thread: application (the thread or task that uses the consumer, one at a time).
 
 Owns the commits that are not answered yet. Reads positions from `ConsumerState`. Never commits a partition that is not
-assigned, and never waits itself (see `plans`).
+assigned, and never waits itself (see `blocking_calls`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from multilane.client.arguments import checked_commit, checked_partitions, seconds
 from multilane.client.auto_commit import AutoCommit
+from multilane.client.blocking_calls import BlockingCall, Wait, wait_quietly
 from multilane.client.events import CommitAnswered, CommitOffsets, FetchCommitted
 from multilane.client.group.commit_queue import Offsets
-from multilane.client.plans import Plan, Wait, wait_quietly
 from multilane.errors import CommitRefused, GroupError, MultilaneError
 from multilane.logs import logger
 
@@ -37,7 +37,7 @@ class OffsetCommits:
         state: ConsumerState,
         now: Callable[[], float],
         is_subscribed: Callable[[], bool],
-        call: Callable[..., Plan[None]],
+        call: Callable[..., BlockingCall[None]],
     ) -> None:
         """`call` calls a function of the application, with arguments."""
         self._state = state
@@ -50,7 +50,7 @@ class OffsetCommits:
         self._unanswered: dict[Future[None], tuple[Offsets, CommitCallback | None]] = {}
         self.closes_at = inf  # bounds a listener's commits during close()
 
-    def commit(self, offsets: Mapping[Any, Any] | None, timeout: float | None) -> Plan[None]:
+    def commit(self, offsets: Mapping[Any, Any] | None, timeout: float | None) -> BlockingCall[None]:
         wanted = self._to_commit(offsets)
         if wanted:
             deadline = min(self.closes_at, self._now() + (self._timeout if timeout is None else seconds(timeout)))
@@ -69,7 +69,7 @@ class OffsetCommits:
         future.add_done_callback(lambda f: self._state.background.put(CommitAnswered(f)))
         self._state.send_to_group(CommitOffsets(wanted, None, future))
 
-    def answered(self, future: Future[None]) -> Plan[None]:
+    def answered(self, future: Future[None]) -> BlockingCall[None]:
         offsets, callback = self._unanswered.pop(future, ({}, None))
         error = future.exception()
         if callback is not None:
@@ -80,7 +80,7 @@ class OffsetCommits:
 
     def committed(
         self, partitions: Iterable[Any], timeout: float | None
-    ) -> Plan[dict[TopicPartition, OffsetAndMetadata | None]]:
+    ) -> BlockingCall[dict[TopicPartition, OffsetAndMetadata | None]]:
         self._needs_group("committed()")
         deadline = self._now() + (self._timeout if timeout is None else seconds(timeout))
         future: Future[Mapping[TopicPartition, OffsetAndMetadata | None]] = Future()
@@ -111,7 +111,7 @@ class OffsetCommits:
     def is_automatic(self) -> bool:
         return self._config.enable_auto_commit and self._config.group_id is not None
 
-    def auto_commit_and_wait(self, consumed: Offsets, until: float) -> Plan[None]:
+    def auto_commit_and_wait(self, consumed: Offsets, until: float) -> BlockingCall[None]:
         if not consumed or not self.is_automatic:
             return
         future: Future[None] = Future()
@@ -121,7 +121,7 @@ class OffsetCommits:
         except (MultilaneError, FutureTimeout) as error:
             log.warning("could not commit the offsets of %d partitions: %s", len(consumed), error)
 
-    def await_answers(self, deadline: float) -> Plan[None]:
+    def await_answers(self, deadline: float) -> BlockingCall[None]:
         """Wait for asynchronous commits, which would be dropped with their partitions."""
         for future in list(self._unanswered):
             yield from wait_quietly(future, deadline)

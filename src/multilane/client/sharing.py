@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from multilane.client.network import NetworkThread
 from multilane.clock import Clock, SystemClock
 from multilane.config.connection import connection_key
-from multilane.metrics.observer import NO_OBSERVER, Observer, completed
+from multilane.metrics.observer import NO_OBSERVER, Observer, guarded
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
@@ -47,7 +47,8 @@ class ThreadTable:
         with self._lock:
             shared = self._threads.get(key)
             if shared is None or shared.thread.failure is not None:
-                shared = _Shared(NetworkThread(config, clock or SystemClock(), completed(observer or NO_OBSERVER)), 0)
+                time = clock or SystemClock()
+                shared = _Shared(NetworkThread(config, time, guarded(observer or NO_OBSERVER, time)), 0)
                 shared.thread.start()
                 self._threads[key] = shared
             shared.clients += 1
@@ -69,6 +70,12 @@ class ThreadTable:
             del self._threads[key]
         thread.stop()
         return thread.ended
+
+    def figures(self) -> tuple[int, int]:
+        """Running threads, and their open connections."""
+        with self._lock:
+            threads = [shared.thread for shared in self._threads.values()]
+        return len(threads), sum(thread.connection_count for thread in threads)
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()

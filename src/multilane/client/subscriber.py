@@ -4,7 +4,7 @@ Thread: application (the thread or task that uses the consumer, one at a time).
 
 Owns the rebalance listener, and decides when `OffsetCommits` commits by itself. Records of a poll count as processed
 when the application polls again, releases their partition or closes, never before. Reads positions from
-`ConsumerState`. Never waits itself (see `plans`).
+`ConsumerState`. Never waits itself (see `blocking_calls`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from multilane.client.blocking_calls import BlockingCall, wait_quietly
 from multilane.client.blocks import Blocks
 from multilane.client.events import (
     CommitAnswered,
@@ -32,7 +33,6 @@ from multilane.client.group.membership import Change, Identity, RebalanceStep
 from multilane.client.group.wanted_topics import NOTHING, WantedTopics, wanted_from
 from multilane.client.offset_commits import OffsetCommits
 from multilane.client.pace import PollPace
-from multilane.client.plans import Plan, wait_quietly
 from multilane.client.rebalance import RebalanceListener, checked_listener
 from multilane.config.tuning import of_handling, of_settings
 from multilane.errors import CommitRefused, ConcurrentUse, WrongSubscription
@@ -50,7 +50,7 @@ class Subscriber:
         self._state = state
         self._config = state.config.group
         self._timeout = state.config.connection.default_api_timeout
-        self._pulse = state.pulse
+        self._poll_activity = state.poll_activity
         self._pace = PollPace(self._config.max_poll_interval)
         self._now = now
         self._listener = RebalanceListener()
@@ -94,12 +94,14 @@ class Subscriber:
         if self._subscription is None and self._state.assignment:
             raise WrongSubscription("partitions were assigned with assign(): call assign([]) before subscribe()")
         if self._subscription is None:
-            self._pulse.beat(self._now(), is_polling=self._pulse.is_polling)  # subscribing counts as a sign of life
+            self._poll_activity.note(
+                self._now(), is_polling=self._poll_activity.is_polling
+            )  # subscribing counts as a sign of life
         self._listener = checked
         self._subscription = topics
         self._send(Subscribe(topics))
 
-    def unsubscribe(self) -> Plan[None]:
+    def unsubscribe(self) -> BlockingCall[None]:
         """Release all partitions and leave the group, without waiting for its response."""
         if self._subscription is None:
             self.commits.auto_commit_in_background()
@@ -127,7 +129,7 @@ class Subscriber:
         if self._calling_back:
             raise ConcurrentUse("poll() must not be called from a rebalance or commit callback")
         now = self._now()
-        absence = self._pulse.beat(now, is_polling=True)
+        absence = self._poll_activity.note(now, is_polling=True)
         self._pace.polled_again(absence)
         if self._subscription is not None:
             self._check_absence(absence)
@@ -138,7 +140,7 @@ class Subscriber:
     def enter_record(self) -> float:
         """A loop takes its next record: the one before is processed, and the application is alive. Returns the time."""
         now = self._now()
-        if self._pulse.beat(now, is_polling=False) > self._config.max_poll_interval:
+        if self._poll_activity.note(now, is_polling=False) > self._config.max_poll_interval:
             self._send(PollResumed())  # the poll that follows measures no absence
         if self._auto.is_due(now):
             self.commits.auto_commit_in_background()
@@ -165,9 +167,9 @@ class Subscriber:
         return blocks
 
     def leave_poll(self) -> None:
-        self._pulse.beat(self._now(), is_polling=False)
+        self._poll_activity.note(self._now(), is_polling=False)
 
-    def handle(self, event: RebalanceStep | CommitAnswered | RevocationCommitted | GroupLeft) -> Plan[None]:
+    def handle(self, event: RebalanceStep | CommitAnswered | RevocationCommitted | GroupLeft) -> BlockingCall[None]:
         if isinstance(event, CommitAnswered):
             yield from self.commits.answered(event.future)
         elif isinstance(event, RevocationCommitted):
@@ -177,7 +179,7 @@ class Subscriber:
         elif self._leaves == 0:  # else the step is older than our Leave
             yield from self._perform(event)
 
-    def _perform(self, step: RebalanceStep) -> Plan[None]:
+    def _perform(self, step: RebalanceStep) -> BlockingCall[None]:
         log.info("partitions %s: %s", step.change.value, ", ".join(map(str, sorted(step.partitions))) or "none")
         if step.change is not Change.REVOKED or not self._commit_before_revoke(step):
             yield from self._finish(step)
@@ -195,7 +197,7 @@ class Subscriber:
         self._send(CommitOffsets(consumed, self._commit_deadline(step), future))
         return True
 
-    def _continue_step(self, committed: RevocationCommitted) -> Plan[None]:
+    def _continue_step(self, committed: RevocationCommitted) -> BlockingCall[None]:
         if self._committing_step is not committed.step:
             return  # this consumer left the group meanwhile
         self._committing_step = None
@@ -204,7 +206,7 @@ class Subscriber:
             log.warning("could not commit the offsets of %d partitions: %s", count, committed.error)
         yield from self._finish(committed.step)
 
-    def _finish(self, step: RebalanceStep) -> Plan[None]:
+    def _finish(self, step: RebalanceStep) -> BlockingCall[None]:
         try:
             match step.change:
                 case Change.ASSIGNED:
@@ -220,14 +222,14 @@ class Subscriber:
                 self._remove_partitions(step.partitions)
             self._send(StepDone(step.ticket))
 
-    def _revoke(self, partitions: frozenset[TopicPartition]) -> Plan[None]:
+    def _revoke(self, partitions: frozenset[TopicPartition]) -> BlockingCall[None]:
         """A consumer that is no longer a member has lost its partitions, even before a step reports it."""
         if self.identity is None:
             yield from self._lose(partitions)
         else:
             yield from self._call(self._listener.on_revoked, partitions)
 
-    def _lose(self, partitions: frozenset[TopicPartition]) -> Plan[None]:
+    def _lose(self, partitions: frozenset[TopicPartition]) -> BlockingCall[None]:
         try:
             yield from self._call(self._listener.on_lost, partitions)
         except CommitRefused as error:  # by default on_lost calls on_revoked, which may commit
@@ -238,18 +240,18 @@ class Subscriber:
         now = self._now()
         return now + min(self._timeout, max(0.0, step.deadline - now) / 2)
 
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Plan[None]:
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> BlockingCall[None]:
         """Call the application's code. Its time does not count as polling: a callback that hangs is not alive."""
-        calling_back, is_polling = self._calling_back, self._pulse.is_polling
+        calling_back, is_polling = self._calling_back, self._poll_activity.is_polling
         self._calling_back = True
-        self._pulse.beat(self._now(), is_polling=False)
+        self._poll_activity.note(self._now(), is_polling=False)
         try:
             answer = function(*arguments)
             if inspect.isawaitable(answer):
                 yield answer
         finally:
             self._calling_back = calling_back
-            self._pulse.beat(self._now(), is_polling=is_polling)
+            self._poll_activity.note(self._now(), is_polling=is_polling)
 
     # --- leaving -----------------------------------------------------------------------------------------------------
 
@@ -257,7 +259,7 @@ class Subscriber:
     def is_closing(self) -> bool:
         return self.commits.closes_at != inf
 
-    def close(self, deadline: float, *, keep_last: bool) -> Plan[None]:
+    def close(self, deadline: float, *, keep_last: bool) -> BlockingCall[None]:
         """Commit, call the listener and leave the group. With `keep_last` the rows of the last poll are not committed:
         the application failed before it had processed them."""
         if self._config.group_id is None:
@@ -269,7 +271,7 @@ class Subscriber:
             left = self._leave()
         yield from wait_quietly(left, deadline)
 
-    def _end_membership(self, deadline: float, *, keep_last: bool = False) -> Plan[None]:
+    def _end_membership(self, deadline: float, *, keep_last: bool = False) -> BlockingCall[None]:
         self._committing_step = None
         assignment = self._state.assignment
         consumed = self._state.consumed_before_last_poll(assignment) if keep_last else self._state.consumed(assignment)

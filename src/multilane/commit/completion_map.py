@@ -22,8 +22,18 @@ from uuid import UUID
 
 from multilane.commit import trigger_positions
 from multilane.commit.runs import Run, read_runs, written
-from multilane.commit.sections import MOST_BYTES, content_of, content_within, named, number, numbers, packed
-from multilane.commit.trigger_positions import Position
+from multilane.commit.sections import (
+    LARGEST,
+    MOST_BYTES,
+    content_of,
+    content_within,
+    named,
+    number,
+    numbers,
+    packed,
+    packed_size,
+)
+from multilane.commit.trigger_positions import Position, TooManyTriggers
 
 _FORMAT: Final = "multilane/1"
 _RUNS: Final = "r="
@@ -32,9 +42,7 @@ _NO_TOPIC_ID: Final = UUID(int=0)  # Kafka's null UUID
 _ID_BYTES: Final = 16
 MOST_RUNS: Final = 2_000  # more than fit in a text: each takes at least two bytes
 _MOST_LOG: Final = 1 + len(_LOG) + 36  # base64 of a checksum, an epoch of five bytes and an id
-_ROOM: Final = (
-    MOST_BYTES - len(_FORMAT) - len(_RUNS) - 1 - _MOST_LOG
-)  # for the runs, and for positions if there are any
+_OVERHEAD: Final = len(_FORMAT) + 1 + len(_RUNS) + _MOST_LOG  # all but the runs, and positions if there are any
 _ROOM_BESIDE_POSITIONS: Final = 400  # positions say more than the runs that all triggers have in common
 
 
@@ -60,32 +68,63 @@ NOTHING: Final = CompletionMap()
 
 
 def encode(
-    frontier: int, runs: Sequence[Run], log: LogMark | None = None, positions: Mapping[str, Position] | None = None
+    frontier: int,
+    runs: Sequence[Run],
+    log: LogMark | None = None,
+    positions: Mapping[str, Position] | None = None,
+    most: int = MOST_BYTES,
 ) -> str:
     """The text for these runs, which must be in order, apart from each other and beyond `frontier`. Runs that do not
     fit are omitted from the far end: their records are redelivered after a restart, not lost. Empty without runs and
-    positions."""
-    return write(frontier, runs, log, positions) if runs or positions else ""
+    positions, or if not even the rest fits. The coordinator takes at most `most` bytes."""
+    return write(frontier, runs, log, positions, most) if runs or positions else ""
 
 
 def write(
-    frontier: int, runs: Sequence[Run], log: LogMark | None = None, positions: Mapping[str, Position] | None = None
+    frontier: int,
+    runs: Sequence[Run],
+    log: LogMark | None = None,
+    positions: Mapping[str, Position] | None = None,
+    most: int = MOST_BYTES,
 ) -> str:
     """The same, also without runs: a reader may still need the log that `frontier` belongs to. Raises TooManyTriggers
     if the positions do not fit."""
-    content = written(frontier, runs, content_within(_ROOM_BESIDE_POSITIONS if positions else _ROOM))
+    usual = min(most, MOST_BYTES)
+    try:
+        return _written(frontier, runs, log, positions or {}, usual)
+    except TooManyTriggers:
+        if min(most, LARGEST) == usual:
+            raise
+        return _written(frontier, runs, log, positions or {}, min(most, LARGEST))  # older versions cannot read it
+
+
+def _written(
+    frontier: int, runs: Sequence[Run], log: LogMark | None, positions: Mapping[str, Position], most: int
+) -> str:
+    room = _room_beside_positions(most) if positions else most - _OVERHEAD
+    content = written(frontier, runs, content_within(room))
     text = f"{_FORMAT};{_RUNS}{packed(frontier, content)}"
     if log is not None and log.leader_epoch >= 0:
         bound = number(log.leader_epoch) + (log.topic_id or _NO_TOPIC_ID).bytes
         text = f"{text};{_LOG}{packed(frontier, bound, content)}"
-    if not positions:
-        return text
-    return f"{text};{trigger_positions.encode(frontier, positions, MOST_BYTES - len(text) - 1)}"
+    if positions:
+        return f"{text};{trigger_positions.encode(frontier, positions, most - len(text) - 1)}"
+    return text if len(text) <= most else ""
 
 
-def fits(names: Sequence[str]) -> bool:
+def _room_beside_positions(most: int) -> int:
+    return max(packed_size(0), min(_ROOM_BESIDE_POSITIONS, (most - _OVERHEAD) // 4))
+
+
+def fits(names: Sequence[str], most: int = MOST_BYTES) -> bool:
     """Whether a text always has room for the positions of these triggers."""
-    return trigger_positions.size_of_heads(names) + 1 <= _ROOM - _ROOM_BESIDE_POSITIONS
+    most = min(most, LARGEST)
+    return trigger_positions.size_of_heads(names) + 1 <= most - _OVERHEAD - _room_beside_positions(most)
+
+
+def fitting(names: Sequence[str], most: int = MOST_BYTES) -> int:
+    """How many of these triggers fit, in their order."""
+    return next(count for count in range(len(names), -1, -1) if not count or fits(names[:count], most))
 
 
 def decode(text: str, frontier: int) -> tuple[Run, ...]:
@@ -95,7 +134,7 @@ def decode(text: str, frontier: int) -> tuple[Run, ...]:
 
 def read(text: str, frontier: int) -> CompletionMap:
     """The content of a text that was committed with `frontier`; NOTHING if it is not exactly in our format."""
-    if not 0 <= frontier < 2**63 or len(text) > MOST_BYTES or not text.isascii():
+    if not 0 <= frontier < 2**63 or len(text) > LARGEST or not text.isascii():
         return NOTHING
     name, *sections = text.split(";")
     content = content_of(named(sections, _RUNS), frontier)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 MOST_BYTES: Final = 4096  # the brokers' default limit (offset.metadata.max.bytes)
+LARGEST: Final = 16_384  # where brokers allow more: one request commits many partitions, and brokers bound its size
 SUM_BYTES: Final = 4
 _LONGEST_NUMBER: Final = 9  # bytes of seven bits: 63 bits, as offsets have
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from multilane.commit import completion_map
+from multilane.commit.sections import LARGEST
 from multilane.commit.trigger_positions import Position
 from multilane.types import OffsetAndMetadata
 
@@ -42,5 +43,5 @@ def _with(committed: OffsetAndMetadata, positions: Mapping[str, Position]) -> Of
     text = completion_map.read(committed.metadata, committed.offset)
     # Without any name left, runs would count as those of whoever comes next.
     runs = text.runs if positions else ()
-    metadata = completion_map.encode(committed.offset, runs, text.log, positions)
+    metadata = completion_map.encode(committed.offset, runs, text.log, positions, LARGEST)
     return replace(committed, metadata=metadata)

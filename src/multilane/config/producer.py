@@ -184,7 +184,7 @@ def parse_producer(properties: Mapping[str, object]) -> ProducerConfig:
 
 
 def _is_own(key: object) -> bool:
-    """A key that is not a text is left to `read`, which refuses it."""
+    """A key that is not a string is left to `read`, which refuses it."""
     return isinstance(key, str) and _own_name(key) in _SPELLINGS.keys() | _REFUSED.keys()
 
 

@@ -70,7 +70,7 @@ def parse_duration(text: str) -> float | None:
 
 
 def parse_reset(key: str, text: str) -> OffsetReset:
-    """The policy a text names."""
+    """The policy with this name."""
     word = text.strip()
     policy = _WORDS.get(word.lower())
     if policy is not None:

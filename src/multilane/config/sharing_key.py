@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 from multilane.config.connection import ConnectionConfig
@@ -64,19 +64,16 @@ class SharingKey:
 
 
 def sharing_key(config: ConsumerConfig, topic: str | None) -> SharingKey:
-    connection = config.connection
+    key = client_key(config.connection)
+    return replace(key, topic=topic, group=config.group.group_id, read_committed=config.read_committed)
+
+
+def client_key(connection: ConnectionConfig) -> SharingKey:
+    """What any clients must have in common to share a connection: brokers and credentials."""
     mechanism, user, proof = _login(connection)
-    return SharingKey(
-        topic,
-        tuple(sorted({(host.casefold(), port) for host, port in connection.bootstrap_servers})),
-        config.group.group_id,
-        connection.security.protocol.value,
-        mechanism,
-        user,
-        proof,
-        _tls(connection.security.tls),
-        config.read_committed,
-    )
+    brokers = tuple(sorted({(host.casefold(), port) for host, port in connection.bootstrap_servers}))
+    tls = _tls(connection.security.tls)
+    return SharingKey(None, brokers, None, connection.security.protocol.value, mechanism, user, proof, tls)
 
 
 def _login(connection: ConnectionConfig) -> tuple[str, str, str]:

@@ -12,40 +12,46 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.lanes.assignment import Assignment, ReadTopics, Starts
-from multilane.lanes.feeding import Feeding
+from multilane.lanes.feeding import Fed, Feeding
 from multilane.lanes.log_check import LogCheck
-from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.types import TopicPartition
 
 _POLL: Final = 0.5
 _REPORT_EVERY: Final = 1.0
 
 
-class LeaseRunner:
+class Leased(Fed, Protocol):
+    """The part of a processor that is used here."""
+
+    async def rest(self, deadline: float) -> None: ...
+
+
+L = TypeVar("L", bound=Leased)
+
+
+class LeaseRunner(Generic[L]):
     def __init__(
         self,
         consumer: AsyncConsumer,
         topics: ReadTopics,
-        build: Callable[[Starts], Awaitable[PartitionProcessor]],
-        report: Callable[[Collection[PartitionProcessor]], Awaitable[None]],
+        build: Callable[[Starts], Awaitable[L]],
+        report: Callable[[Collection[L]], Awaitable[None]],
         drain: float,
         clock: Clock,
     ) -> None:
         """`report` is called with processors that may have progressed. `drain`: seconds for calls in flight when a log
         continues below what was read."""
         self._consumer = consumer
-        self._assignment: Assignment[PartitionProcessor] = Assignment(topics, build, self._take_on, LogCheck(consumer))
+        self._assignment: Assignment[L] = Assignment(topics, build, self._take_on, LogCheck(consumer))
         self._feeding = Feeding(consumer, self._assignment, drain, clock)
         self._report = report
         self._clock = clock
-        self._revocations: deque[
-            tuple[frozenset[TopicPartition], float, asyncio.Future[Collection[PartitionProcessor]]]
-        ] = deque()
+        self._revocations: deque[tuple[frozenset[TopicPartition], float, asyncio.Future[Collection[L]]]] = deque()
         self._is_revoking = asyncio.Event()  # there are revocations
         self._report_at = clock.monotonic() + _REPORT_EVERY
 
@@ -55,7 +61,7 @@ class LeaseRunner:
         seconds: float,
         patience: float,
         ends: Mapping[TopicPartition, int] | None = None,
-    ) -> Collection[PartitionProcessor]:
+    ) -> Collection[L]:
         """Returns the processors, which begin no new call. The time to build them does not count. With `ends`, one for
         each partition, nothing beyond them is handled, and the run is over when everything before them is settled. The
         starts identify their logs, so that a log that was cut or recreated since then is noticed."""
@@ -97,10 +103,18 @@ class LeaseRunner:
         self._assignment.is_stopping = True
         self._consumer.wakeup()
 
-    async def revoke(self, partitions: frozenset[TopicPartition], seconds: float) -> Collection[PartitionProcessor]:
+    def cut(self, partition: TopicPartition, offset: int) -> None:
+        """A reader beside this one has found that the log continues at this offset. From any task of the loop."""
+        self._feeding.cut(partition, offset)
+
+    def fail(self, error: BaseException) -> None:
+        """A reader beside this one has failed."""
+        self._feeding.fail(error)
+
+    async def revoke(self, partitions: frozenset[TopicPartition], seconds: float) -> Collection[L]:
         """From another task: end the processors of these partitions within so many seconds, and return them. Returns
         none when the partitions have none."""
-        answer: asyncio.Future[Collection[PartitionProcessor]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Collection[L]] = asyncio.get_running_loop().create_future()
         self._revocations.append((partitions, self._clock.monotonic() + seconds, answer))
         self._is_revoking.set()
         self._consumer.wakeup()
@@ -108,7 +122,7 @@ class LeaseRunner:
 
     # --- steps of the loop -------------------------------------------------------------------------------------------
 
-    def _take_on(self, processor: PartitionProcessor) -> None:
+    def _take_on(self, processor: L) -> None:
         self._feeding.add(processor)
 
     async def _drain_revoked(self) -> None:
@@ -132,7 +146,7 @@ class LeaseRunner:
         for partition in list(self._assignment.partitions):
             await self._feeding.catch_up(partition)
 
-    async def _rest(self, patience: float) -> Collection[PartitionProcessor]:
+    async def _rest(self, patience: float) -> Collection[L]:
         deadline = self._clock.monotonic() + patience
         resting = asyncio.gather(*(processor.rest(deadline) for processor in self._assignment.processors))
         while not resting.done():  # patience may be long

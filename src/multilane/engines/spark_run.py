@@ -22,7 +22,6 @@ from multilane.app.member_checks import check_members_differ
 from multilane.app.metrics_server import served
 from multilane.app.signals import signals_stop
 from multilane.app.targets import find_app
-from multilane.config.app.sharing import units, with_clusters
 from multilane.engines.batches.driver import QuerySupervisor
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan
 from multilane.engines.batches.lease_table import LeaseTerms
@@ -82,20 +81,8 @@ def run_on_spark(target: str, settings: SparkSettings) -> None:
     app.check_runnable()
     if settings.flow == CONTINUOUS and members > 1:
         check_members_differ(app)
-    if settings.flow == BATCHES:
-        _check_not_shared(app)
     with served(app, settings.metrics):
         _run(app, target, members, settings)
-
-
-def _check_not_shared(app: App) -> None:
-    own = [app.config.consumer(name) for name in app.consumers]
-    shared = [name for unit in units(with_clusters(own, app.config.clusters)) for name in unit]
-    if shared:
-        raise ConfigError(
-            f"consumers {', '.join(shared)} share a group member, which the batches flow does not support yet: use "
-            "--flow continuous or --engine process, or set sharing: off and give each its own groupId"
-        )
 
 
 def _run(app: App, target: str, members: int, settings: SparkSettings) -> None:

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
+from multilane.error_consumer.error_partition import ErrorSteps
 from multilane.error_consumer.run import ErrorRun, RunReport
-from multilane.error_consumer.share import ErrorSteps
 from multilane.errors import ClientClosed, MultilaneError
 from multilane.logs import logger
 from multilane.outcome.error_policy import ErrorRules

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.client.rebalance import RebalanceListener
 from multilane.config.spelling import fold
+from multilane.error_consumer.error_partition import ErrorPartition, ErrorSteps, RunCounts
 from multilane.error_consumer.reading import replayed_marks
-from multilane.error_consumer.share import ErrorSteps, PartitionShare, RunCounts
 from multilane.errors import MultilaneError, WakeupError
 from multilane.lanes.fence import Fence
 from multilane.lanes.uninterrupted import uninterrupted
@@ -62,7 +62,7 @@ class ErrorRun(RebalanceListener):
         self._clock = clock
         self._run = RedriveRun(rules, clock.monotonic())
         self._counts = RunCounts()
-        self._shares: dict[TopicPartition, PartitionShare] = {}
+        self._shares: dict[TopicPartition, ErrorPartition] = {}
         self._topic_ids: dict[TopicPartition, UUID | None] = {}  # of the logs when their partitions were assigned
         self._stopping = asyncio.Event()
         self._replayed: dict[TopicPartition, ReplayMarks] = {}
@@ -117,7 +117,7 @@ class ErrorRun(RebalanceListener):
         for partition in partitions:
             self._topic_ids[partition] = self._consumer.known_topic_id(partition.topic)
             replayed = self._replayed.get(partition) or ReplayMarks(0)
-            self._shares[partition] = PartitionShare(
+            self._shares[partition] = ErrorPartition(
                 partition, self._rules, self._steps, self._counts, replayed, self._fence
             )
 
@@ -129,7 +129,7 @@ class ErrorRun(RebalanceListener):
     async def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         await asyncio.gather(*(share.drop() for share in self._remove(partitions)))
 
-    def _remove(self, partitions: Iterable[TopicPartition]) -> list[PartitionShare]:
+    def _remove(self, partitions: Iterable[TopicPartition]) -> list[ErrorPartition]:
         removed = [self._shares.pop(p) for p in partitions if p in self._shares]
         self._run.revoke(partitions, self._clock.monotonic())
         return removed
@@ -205,7 +205,7 @@ class ErrorRun(RebalanceListener):
     def _is_over(self) -> bool:
         return self._run.is_over(self._clock.monotonic()) and not any(s.is_busy for s in self._shares.values())
 
-    async def _commit(self, shares: Iterable[PartitionShare]) -> None:
+    async def _commit(self, shares: Iterable[ErrorPartition]) -> None:
         """A failed commit is logged, and retried after the next poll while the partition is assigned."""
         moved = {s: f for s in shares if (f := s.frontier) is not None and f != s.committed}
         if not moved:
@@ -219,7 +219,7 @@ class ErrorRun(RebalanceListener):
         for share, offset in moved.items():
             share.committed = offset
 
-    def _commit_point(self, share: PartitionShare, offset: int) -> OffsetAndMetadata:
+    def _commit_point(self, share: ErrorPartition, offset: int) -> OffsetAndMetadata:
         """With the topic id: what was done is not committed for a topic that was created again meanwhile."""
         return OffsetAndMetadata(offset, share.leader_epoch, topic_id=self._topic_ids.get(share.partition))
 

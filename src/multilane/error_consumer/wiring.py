@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from multilane.client.produce.producer import Producer
 from multilane.clock import Clock
 from multilane.config.app.clients import error_consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig, ErrorConfig
@@ -20,7 +19,7 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.model import AppConfig, ShovelConfig
 from multilane.config.app.schedule import Schedule
 from multilane.error_consumer.consumer import ErrorConsumer
-from multilane.error_consumer.share import ErrorSteps
+from multilane.error_consumer.error_partition import ErrorSteps
 from multilane.errors import GivenUp
 from multilane.lanes.last_steps import LastStepFunction
 from multilane.listeners.context import Context, context_of
@@ -29,6 +28,7 @@ from multilane.metrics.observer import Observer
 from multilane.outcome.error_policy import ErrorRules, ErrorTopic, error_topics, shovel_topics
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.publishing import Publisher
+from multilane.outcome.shared_producers import SHARED_PRODUCERS
 from multilane.runtime.registration import Function, Interceptors, Registration
 from multilane.wire.records.record import Record
 
@@ -125,7 +125,7 @@ class ErrorConsumers:
     def _publisher(self, name: str, cluster: ClusterConfig) -> Publisher:
         if name not in self._publishers:
             properties = producer_properties(cluster, durable=True)
-            self._publishers[name] = Publisher(lambda: Producer(properties))
+            self._publishers[name] = Publisher(lambda: SHARED_PRODUCERS.share(properties))
         return self._publishers[name]
 
 

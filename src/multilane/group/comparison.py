@@ -76,6 +76,7 @@ class GroupReport:
     rows: tuple[PartitionRow, ...]
     failures: Failures = NO_FAILURES
     app: AppFailures | None = None  # from the application itself, if it was queried
+    triggers: tuple[GroupReport, ...] = ()  # of those that share the group, the largest lag first
 
     @property
     def lag(self) -> int:
@@ -113,6 +114,7 @@ def compared(
     """`earlier` are snapshots of the same group, the oldest first. A partition may be new: it is compared with the
     first snapshot that has it, and has no rates without one."""
     owners = owners_of(now.members)
+    retries = {subject.retry for subject in (now.subject, *now.subject.triggers)}
     rows = []
     for partition, current in now.partitions.items():
         at, before = _known_before(earlier, partition)
@@ -124,7 +126,7 @@ def compared(
         rows.append(
             PartitionRow(
                 partition=partition,
-                is_retry=partition.topic == now.subject.retry,
+                is_retry=partition.topic in retries,
                 member=owners.get(partition),
                 committed=current.committed,
                 end=current.end,

@@ -16,7 +16,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.errors import MultilaneError
 from multilane.logs import logger
 from multilane.outcome.dialects import error_in
-from multilane.outcome.error_heads import head_of
+from multilane.outcome.error_patterns import pattern_of
 from multilane.types import TopicPartition
 
 log = logger(__name__)
@@ -46,7 +46,7 @@ class NewestErrors:
             self._consumer.close(0)
 
     def look(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, tuple[str, ...]]:
-        """The heads of errors by topic, of records that arrived since the last call; none at the first call."""
+        """The patterns of error texts by topic, of records that arrived since the last call; none at the first call."""
         grown = {
             partition: (max(begin, self._ends[partition], end - _NEWEST), end)
             for partition, (begin, end) in bounds.items()
@@ -73,6 +73,6 @@ class NewestErrors:
         while self._clock.monotonic() < until and any(consumer.position(p) < end for p, (_, end) in wanted.items()):
             for record in consumer.poll(0.2).records():
                 if (text := error_in(record.headers)) != "":  # a record that only follows its key has no error
-                    found[record.topic] = (*found.get(record.topic, ()), head_of(text))
+                    found[record.topic] = (*found.get(record.topic, ()), pattern_of(text))
         consumer.assign(())
         return found

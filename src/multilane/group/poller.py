@@ -16,7 +16,8 @@ from typing import Final, Self
 from multilane.client.admin.admin import Admin
 from multilane.client.admin.answers import CommittedOffset, GroupDescription, TopicDescription
 from multilane.clock import Clock, SystemClock
-from multilane.commit.completion_map import decode
+from multilane.commit.completion_map import read
+from multilane.commit.trigger_positions import Position
 from multilane.errors import BrokerError
 from multilane.group.failures import of_copies
 from multilane.group.newest_errors import NewestErrors
@@ -65,8 +66,10 @@ class GroupPoller:
     def _look(self, admin: Admin, subjects: Collection[Subject]) -> dict[Subject, GroupSnapshot]:
         groups = {group: _known(admin, group) for group in {subject.group: None for subject in subjects}}
         at = self._clock.monotonic()
-        topics = {subject: subject.topics or _topics_of(*groups[subject.group]) for subject in subjects}
-        errors = {subject.error for subject in subjects if subject.error is not None}
+        triggers = {subject: _triggers_of(subject, groups[subject.group][1]) for subject in subjects}
+        every = [*subjects, *(trigger for found in triggers.values() for trigger in found)]
+        topics = {subject: subject.topics or _topics_of(*groups[subject.group]) for subject in every}
+        errors = {subject.error for subject in every if subject.error is not None}
         described = _described(admin, {topic for named in topics.values() for topic in named} | errors)
         led = [
             TopicPartition(topic.name, partition.number)
@@ -76,25 +79,31 @@ class GroupPoller:
         ]
         ends, begins = admin.offsets(led, "latest"), admin.offsets(led, "earliest")
         bounds = {p: (int(b.offset), int(e.offset)) for p in led if (b := begins[p]) and (e := ends[p])}
-        return {
+        snapshots = {
             subject: _with_dead(
                 _snapshot(subject, at, groups[subject.group], [(t, described.get(t)) for t in topics[subject]], bounds),
                 described.get(subject.error or ""),
                 bounds,
             )
+            for subject in every
+        }
+        return {
+            subject: replace(snapshots[subject], triggers=tuple(snapshots[trigger] for trigger in triggers[subject]))
             for subject in subjects
         }
 
     def _with_errors(self, cluster: str, found: Mapping[Subject, GroupSnapshot]) -> dict[Subject, GroupSnapshot]:
         """Adds the errors of the newest copies."""
-        bounds = {
-            p: known for snapshot in found.values() for p in of_copies(snapshot) if (known := _bounds(snapshot, p))
-        }
+        every = [one for snapshot in found.values() for one in (snapshot, *snapshot.triggers)]
+        bounds = {p: known for snapshot in every for p in of_copies(snapshot) if (known := _bounds(snapshot, p))}
         newest = self._newest[cluster].look(bounds)
-        return {
-            subject: replace(snapshot, newest=newest.get(subject.retry or "", ()) + newest.get(subject.error or "", ()))
-            for subject, snapshot in found.items()
-        }
+
+        def with_newest(snapshot: GroupSnapshot) -> GroupSnapshot:
+            subject = snapshot.subject
+            heads = newest.get(subject.retry or "", ()) + newest.get(subject.error or "", ())
+            return replace(snapshot, newest=heads, triggers=tuple(map(with_newest, snapshot.triggers)))
+
+        return {subject: with_newest(snapshot) for subject, snapshot in found.items()}
 
 
 def _known(admin: Admin, group: str) -> KnownGroup:
@@ -106,6 +115,23 @@ def _known(admin: Admin, group: str) -> KnownGroup:
             raise
         return None, {}
     return description, admin.group_offsets(group)
+
+
+def _triggers_of(subject: Subject, committed: Mapping[TopicPartition, CommittedOffset]) -> tuple[Subject, ...]:
+    """The triggers of the configuration, and others that the group's commits name."""
+    known = {trigger.name for trigger in subject.triggers} | {subject.name}
+    topics: dict[str, set[str]] = {}
+    for partition, commit in committed.items():
+        if subject.topics and partition.topic not in subject.topics:
+            continue
+        for name in read(commit.metadata, int(commit.offset)).positions:
+            topics.setdefault(name, set()).add(partition.topic)
+    others = [
+        Subject(name, subject.group, subject.cluster, tuple(sorted(own)), is_trigger=True)
+        for name, own in sorted(topics.items())
+        if name not in known
+    ]
+    return (*subject.triggers, *others)
 
 
 def _topics_of(group: GroupDescription | None, committed: Iterable[TopicPartition]) -> tuple[str, ...]:
@@ -140,13 +166,16 @@ def _snapshot(
     group, committed = known
     snapshots = {}
     missing = []
+    absent: tuple[int, ...] = ()
     for name, topic in topics:
         if topic is None:
             missing.append(name)
             continue
         for described in topic.partitions:
             partition = TopicPartition(name, described.number)
-            snapshots[partition] = _partition_snapshot(committed.get(partition), *bounds.get(partition, (None, None)))
+            found = _settled_of(subject, committed.get(partition))
+            snapshots[partition] = _partition_snapshot(found, *bounds.get(partition, (None, None)))
+            absent += () if found is None or found.absent_since is None else (found.absent_since,)
     return GroupSnapshot(
         subject=subject,
         at=at,
@@ -158,6 +187,7 @@ def _snapshot(
         ) if group is not None else (),
         partitions=snapshots,
         missing=tuple(missing),
+        absent_since=min(absent, default=None),
     )  # fmt: skip
 
 
@@ -177,13 +207,19 @@ def _bounds(snapshot: GroupSnapshot, partition: TopicPartition) -> tuple[int, in
     return None if current.begin is None or current.end is None else (current.begin, current.end)
 
 
-def _partition_snapshot(committed: CommittedOffset | None, begin: int | None, end: int | None) -> PartitionSnapshot:
+def _settled_of(subject: Subject, committed: CommittedOffset | None) -> Position | None:
+    """What the group has settled, or the trigger. One that the commit does not name begins where the group is."""
     if committed is None:
+        return None
+    text = read(committed.metadata, int(committed.offset))
+    if not subject.is_trigger or not text.positions:
+        return Position(int(committed.offset), text.runs)
+    return text.positions.get(subject.name) or Position(int(committed.offset))
+
+
+def _partition_snapshot(settled: Position | None, begin: int | None, end: int | None) -> PartitionSnapshot:
+    if settled is None:
         return PartitionSnapshot(begin, end)
-    known = int(committed.offset) if end is None else end  # records beyond the log's end cannot be settled
-    runs = [
-        (first, min(last, known - 1))
-        for first, last in decode(committed.metadata, int(committed.offset))
-        if first < known
-    ]
-    return PartitionSnapshot(begin, end, int(committed.offset), sum(last - first + 1 for first, last in runs))
+    known = settled.offset if end is None else end  # records beyond the log's end cannot be settled
+    runs = [(first, min(last, known - 1)) for first, last in settled.runs if first < known]
+    return PartitionSnapshot(begin, end, settled.offset, sum(last - first + 1 for first, last in runs))

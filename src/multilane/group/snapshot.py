@@ -16,7 +16,8 @@ from multilane.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is observed: a consumer of a configuration, or a group by name."""
+    """What is observed: a consumer of a configuration, or a group by name. A group that triggers share has a subject
+    for each of them, whose committed offsets are its positions."""
 
     name: str
     group: str
@@ -25,6 +26,8 @@ class Subject:
     retry: str | None = None  # which of the topics is for retries
     is_from_beginning: bool = False  # where it starts without a commit; False: at the end, or unknown
     error: str | None = None  # the topic for records whose retries are exhausted
+    triggers: tuple[Subject, ...] = ()
+    is_trigger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +70,5 @@ class GroupSnapshot:
     missing: tuple[str, ...] = ()  # topics that do not exist
     dead: Mapping[TopicPartition, PartitionSnapshot] = field(default_factory=dict)  # of the error topic
     newest: tuple[str, ...] = ()  # heads of errors, of copies that arrived since the previous snapshot
+    triggers: tuple[GroupSnapshot, ...] = ()
+    absent_since: int | None = None  # of a trigger that does not run, in seconds since 1970

@@ -9,6 +9,7 @@ measured over several seconds, once there are enough snapshots.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Final
 
 from multilane.group.comparison import GroupReport, Standstill, compared, lag_of, standstill_of
@@ -25,6 +26,7 @@ class SnapshotHistory:
         self._window = window
         self._snapshots: deque[GroupSnapshot] = deque()  # the oldest first
         self._standstills: dict[TopicPartition, Standstill] = {}
+        self._triggers: dict[str, SnapshotHistory] = {}
 
     def add(self, snapshot: GroupSnapshot) -> GroupReport:
         while len(self._snapshots) > 1 and self._snapshots[1].at <= snapshot.at - self._window:
@@ -38,4 +40,11 @@ class SnapshotHistory:
             if standstill is not None:
                 found[partition] = standstill
         self._standstills = found
-        return compared(earlier, snapshot, found, self._stalled_after)
+        report = compared(earlier, snapshot, found, self._stalled_after)
+        return replace(report, triggers=self._of_triggers(snapshot)) if snapshot.triggers else report
+
+    def _of_triggers(self, snapshot: GroupSnapshot) -> tuple[GroupReport, ...]:
+        for trigger in snapshot.triggers:
+            self._triggers.setdefault(trigger.subject.name, SnapshotHistory(self._stalled_after, self._window))
+        reports = [self._triggers[trigger.subject.name].add(trigger) for trigger in snapshot.triggers]
+        return tuple(sorted(reports, key=lambda report: -report.lag))

@@ -60,6 +60,10 @@ class Start(NamedTuple):
         positions = {name: position.below(self.offset).without_runs() for name, position in self.positions.items()}
         return self._replace(runs=(), end_epoch=NO_EPOCH, positions=positions)
 
+    def of_new_log(self) -> Start:
+        """The beginning of a topic that was recreated. Triggers that are absent begin there, too."""
+        return Start(0, positions={name: position.below(0) for name, position in self.positions.items()})
+
 
 Starts = Mapping[TopicPartition, Start]
 

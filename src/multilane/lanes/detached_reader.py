@@ -70,17 +70,19 @@ class DetachedReader:
     # --- the task ----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        has_failed = False
         try:
             async with self._connect() as consumer:
                 self._consumer = consumer
                 while not self._is_closing and self._wanted:
                     await self._step(consumer)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the group ends with it
+        except Exception as error:  # noqa: BLE001 - whatever it is, the group's member ends with it
+            has_failed = True
             self._on_failure(error)
         finally:
             self._consumer, self._reading = None, {}
             self._task = None
-            if self._wanted and not self._is_closing:  # wanted while the consumer was closed
+            if self._wanted and not self._is_closing and not has_failed:  # wanted while the consumer was closed
                 self._task = asyncio.create_task(self._run(), name=f"multilane detached {self._name}")
 
     async def _step(self, consumer: AsyncConsumer) -> None:

@@ -31,7 +31,8 @@ from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, exhausted, follow, poisoned, undecodable
-from multilane.outcome.in_place import InPlace, fresh, retried
+from multilane.outcome.giving_up import GivingUp
+from multilane.outcome.in_place import InPlace, Resting, fresh, retried
 from multilane.outcome.parking import Parking
 from multilane.outcome.poison import SuspectedPoison
 from multilane.outcome.raised import as_failure, is_cancelled
@@ -67,6 +68,7 @@ class FailureRoutes:
     in_place: InPlace | None = None  # if no retry topic may be used
     keeping: BackoffSettings | None = None  # back-off for records that nothing takes; None: they are dropped
     gate: OutageGate | None = None  # while an outage lasts, failed records stay in place
+    giving_up: GivingUp | None = None  # with a gate: which records wait for others before they are given up
     report: FailureReport | None = None  # where failures are reported (default: the log)
     watch: Watch = field(default_factory=Watch)  # notes for which record an error interceptor or a last step runs
 
@@ -88,8 +90,9 @@ class Failing:
         self._in_place = routes.in_place
         self._keeping = routes.keeping
         self._gate = routes.gate
+        self._giving_up = routes.giving_up
         self._watch = routes.watch
-        self._kept, self._dropped, self._unended = (RateLimit(_LOG_EVERY) for _ in range(3))
+        self._kept, self._dropped, self._unended, self._unsure = (RateLimit(_LOG_EVERY) for _ in range(4))
         self._report = routes.report or FailureReport(routes.flow.main, FailureLog(clock), observer)
         self._interceptors = interceptors
         self._clock = clock
@@ -150,16 +153,16 @@ class Failing:
         if self._gate is not None and (staying := self._gate.stays(record, error)) is not None:
             self._observer.count("lanes.records.held", topic=record.topic)
             return staying
-        self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
         is_hopeless = isinstance(error, UndecodablePayload | SuspectedPoison)
         in_place = self._in_place
-        if in_place is not None and not is_hopeless and (again := in_place.retry(record)) is not None:
+        again = None if in_place is None or is_hopeless else in_place.retry(record)
+        step = None if again is not None else self._step(record, error)
+        if step is not None and (staying := self._waits_for_others(record, error, step)) is not None:
+            self._observer.count("lanes.records.held", topic=record.topic)
+            return staying
+        self._report.counted(record, error)
+        if step is None:
             return again
-        if isinstance(error, SuspectedPoison):
-            step = poisoned(self._flow, record, error)
-        else:
-            decide = undecodable if is_hopeless else after_failure if in_place is None else exhausted
-            step = decide(self._flow, record, error)
         if isinstance(step, LastStep):
             if self._last_step is None and self._keeping is not None:
                 return self._keep(record, error, step, self._keeping)
@@ -176,6 +179,35 @@ class Failing:
         if in_place is not None:
             in_place.note_exhausted(record, error)
         return None
+
+    def _step(self, record: Record, error: BaseException) -> Publish | LastStep:
+        if isinstance(error, SuspectedPoison):
+            return poisoned(self._flow, record, error)
+        if isinstance(error, UndecodablePayload):
+            return undecodable(self._flow, record, error)
+        return (after_failure if self._in_place is None else exhausted)(self._flow, record, error)
+
+    def _waits_for_others(self, record: Record, error: BaseException, step: Publish | LastStep) -> Resting | None:
+        """A record that would be given up, and the failure may be that of an outage."""
+        if self._giving_up is None or self._gate is None:
+            return None
+        is_last = step.topic != self._flow.retry if isinstance(step, Publish) else not self._keeps_everything
+        if not is_last or isinstance(error, UndecodablePayload | SuspectedPoison | WorkerDied):
+            return None
+        now = self._clock.monotonic()
+        staying = self._giving_up.stays(record, error, self._gate.succeeded(now), now)
+        if staying is not None and (many := self._unsure.due(now)):
+            log.warning(
+                "%s has used up its attempts and stays in place, because no other record has succeeded since: this may "
+                "be an outage. Next retry in %.1f s; its key waits. Such failures since the last warning: %d. %s",
+                *(record, staying.due - now, many, _described(error)),
+            )
+        return staying
+
+    @property
+    def _keeps_everything(self) -> bool:
+        """Whether a record that no topic takes stays in place anyway."""
+        return self._last_step is None and self._keeping is not None
 
     async def follow_key(self, records: Sequence[Record], parking: Parking) -> None:
         """Records whose keys have a backlog in the retry topic go there unhandled, in order."""

@@ -96,6 +96,12 @@ class FailureLog:
         with self._lock:
             return self._kinds.take()
 
+    def begin(self) -> None:
+        """The counts start over. Kinds that were logged stay known."""
+        with self._lock:
+            self._kinds.take()
+            self._kinds.totals.clear()
+
     @property
     def totals(self) -> dict[FailureKind, int]:
         with self._lock:
@@ -107,14 +113,18 @@ class FailureLog:
 
 
 def seen_once(consumer: str, record: Record, error: BaseException) -> Sighting:
-    """Has only a digest of the key: keys may be personal data."""
     identity = record.key if record.key is not None else record.value or b""
-    key = "no key" if record.key is None else f"key #{hashlib.blake2b(record.key, digest_size=4).hexdigest()}"
-    name = f"{record.topic}-{record.partition}@{record.offset}, {key}"
     kind = FailureKind(
         consumer, escaped(class_of(error), _LONGEST_MESSAGE), escaped(raised_at(error), _LONGEST_MESSAGE)
     )
-    return Sighting(kind, 1, frozenset((zlib.crc32(identity),)), escaped(message_of(error), _LONGEST_MESSAGE), name)
+    message = escaped(message_of(error), _LONGEST_MESSAGE)
+    return Sighting(kind, 1, frozenset((zlib.crc32(identity),)), message, name_of(record))
+
+
+def name_of(record: Record) -> str:
+    """`orders-3@1042, key #5d41402a`: only a digest of the key, because keys may be personal data."""
+    key = "no key" if record.key is None else f"key #{hashlib.blake2b(record.key, digest_size=4).hexdigest()}"
+    return f"{record.topic}-{record.partition}@{record.offset}, {key}"
 
 
 def by_consumer(seen: Iterable[Sighting]) -> dict[str, list[Sighting]]:

@@ -24,6 +24,12 @@ class FailureReport:
     def failed(self, record: Record, error: BaseException) -> None:
         self._sink.note(self._consumer, record, error)
 
+    def counted(self, record: Record, error: BaseException) -> None:
+        """Its call has failed, and no outage keeps it in place."""
+        self._observer.count(
+            "lanes.records.failed", consumer=self._consumer, error=type(error).__name__, topic=record.topic
+        )
+
     def repeated(self) -> None:
         """The record is retried in place."""
         self._count(RETRIED)

@@ -179,6 +179,11 @@ class OutageGate:
         """About to settle this many records without a successful call."""
         self._uncalled += records
 
+    def succeeded(self, now: float) -> int:
+        """Successful calls so far, counted now."""
+        self._succeeded = (0, float("-inf"))
+        return self._count(now)
+
     def _count(self, now: float) -> int:
         """Successful calls so far."""
         if now - self._succeeded[1] > _STALE:
@@ -347,8 +352,7 @@ class OutageGate:
                 self.lost(probe.lane)
             return
         before, now = self._outage.state, self._clock.monotonic()
-        self._succeeded = (0, float("-inf"))
-        self._outage.look(self._count(now), now)
+        self._outage.look(self.succeeded(now), now)
         if self._outage.state is not before:
             self._moved("calls succeed again")
         if self._outage.state is OutageState.OPEN:

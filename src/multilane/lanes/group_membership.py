@@ -22,7 +22,9 @@ from multilane.clock import Clock
 from multilane.commit import completion_map
 from multilane.errors import MultilaneError, OperationTimeout, WakeupError
 from multilane.lanes.assignment import Assignment, Start, T
+from multilane.lanes.commit_metadata import CommitMetadata
 from multilane.lanes.first_start import warn_of_skipped
+from multilane.lanes.kept_starts import KeptStarts
 from multilane.lanes.partition_events import NO_EVENTS, PartitionHandler
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
@@ -60,19 +62,25 @@ class GroupMembership(RebalanceListener, Generic[T]):
         self._clock = clock
         self._catch_up = catch_up
         self._sift = sift or _keep_all
+        self._metadata = CommitMetadata(consumer)
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # start of partitions without a commit
         self._commit_at = clock.monotonic() + timing.commit_interval
+        self.on_committed: Callable[[Commits], object] = lambda commits: None
         self.events: PartitionHandler = NO_EVENTS  # calls the application's partition functions
+        self.kept: KeptStarts | None = None  # for the member that takes its place, and of the one before
+        self.drain = timing.drain
+        self.has_joined = False
 
     def join(self) -> None:
         self._consumer.subscribe(self._assignment.topics.names, self)
 
     async def leave(self) -> None:
         """Close the consumer. That revokes all partitions, which drains and commits them."""
-        await self._consumer.close(self._timing.drain + 30.0)
+        await self._consumer.close(self.drain + 30.0)
         for processor in self._assignment.processors:  # none, unless the group was lost meanwhile
             await processor.drain(self._clock.monotonic())
+        self._keep(self._assignment.partitions)
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -96,7 +104,10 @@ class GroupMembership(RebalanceListener, Generic[T]):
         moved = {p: commit for p, commit in latest.items() if commit is not None and self._committed.get(p) != commit}
         known = {p: commit for p, commit in moved.items() if commit.offset >= 0}
         changed = await self._of_current_logs(known)
-        return dict(await self._sift(changed)) if changed else {}
+        allowed = dict(await self._sift(changed)) if changed else {}
+        if self.kept is not None:
+            self.kept.note_sent(allowed)
+        return allowed
 
     async def _of_current_logs(self, commits: Commits) -> Commits:
         """A recreated topic has other records: offsets settled in the old one mean nothing there. If the metadata has
@@ -128,14 +139,16 @@ class GroupMembership(RebalanceListener, Generic[T]):
         if epoch == NO_EPOCH and known is not None and known.offset == point.offset:
             epoch = known.leader_epoch  # the offset has not moved since
         log_mark = completion_map.LogMark(point.end_epoch, self._assignment.topic_id(partition))
-        metadata = completion_map.encode(point.offset, point.runs, log_mark, point.positions)
+        metadata = self._metadata.text(point, log_mark)
         return OffsetAndMetadata(Offset(point.offset), LeaderEpoch(epoch), metadata, log_mark.topic_id)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
         if error is None:
             self._committed.update(offsets)
+            self.on_committed(offsets)
         else:
             log.warning("committing %d partitions failed, retrying: %s", len(offsets), error)
+            self._metadata.note_refused(error)
 
     async def _commit_now(self, partitions: Collection[TopicPartition]) -> None:
         commits = await self._commits(partitions)
@@ -143,6 +156,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
             return
         try:
             await uninterrupted(lambda: self._consumer.commit(commits))
+            self.on_committed(commits)
         except MultilaneError as error:
             log.warning(
                 "cannot commit the settled records of %d partitions; they will be redelivered: %s", len(commits), error
@@ -151,8 +165,11 @@ class GroupMembership(RebalanceListener, Generic[T]):
     # --- rebalances --------------------------------------------------------------------------------------------------
 
     async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self.has_joined = True
         consumer, assignment = self._consumer, self._assignment
         committed = await assignment.retrying(lambda: consumer.committed(partitions)) if partitions else {}
+        if partitions:
+            await self._metadata.learn()
         deadline = self._clock.monotonic() + _FIRST_POSITIONS
         starts: dict[TopicPartition, Start] = {}
         for partition in partitions:
@@ -163,6 +180,11 @@ class GroupMembership(RebalanceListener, Generic[T]):
             else:
                 starts[partition] = await self._first_start(partition, deadline)
         first = {p: starts[p].offset for p in partitions if committed.get(p) is None}
+        for partition in partitions:
+            kept = self._gone_on(partition)
+            if kept is not None:
+                starts[partition] = kept
+                first.pop(partition, None)
         await warn_of_skipped(consumer, first, assignment.topics.whole)
         await self.events.assigned(partitions)
         await assignment.begin(starts)
@@ -170,6 +192,13 @@ class GroupMembership(RebalanceListener, Generic[T]):
         if alone:
             consumer.pause(alone)
             await self._report_unmatched(alone)
+
+    def _gone_on(self, partition: TopicPartition) -> Start | None:
+        """Where the member before has left off in this process, if that still holds."""
+        kept = None if self.kept is None else self.kept.take(partition, self._committed.get(partition))
+        if kept is not None:
+            self._consumer.seek(partition, kept.offset, kept.known_epoch)
+        return kept
 
     async def _report_unmatched(self, alone: Collection[TopicPartition]) -> None:
         """The other partition of a pair is usually assigned a moment later, unless it does not exist."""
@@ -208,7 +237,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         return _UNKNOWN  # the first block shows it
 
     async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        drained = await self._assignment.drain(partitions, self._clock.monotonic() + self._timing.drain)
+        drained = await self._assignment.drain(partitions, self._clock.monotonic() + self.drain)
         await self.events.revoked(partitions)
         await self._commit_now(drained)
         self._remove(drained, partitions)
@@ -218,7 +247,15 @@ class GroupMembership(RebalanceListener, Generic[T]):
         self._remove(drained, partitions)
         await self.events.revoked(partitions, is_lost=True)
 
+    def _keep(self, drained: Iterable[TopicPartition]) -> None:
+        for partition in drained:
+            processor = self._assignment.processor(partition)
+            if processor is not None and self.kept is not None:
+                start = self._assignment.start_of(processor, partition)
+                self.kept.keep(partition, start, self._committed.get(partition))
+
     def _remove(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> None:
+        self._keep(drained)
         for partition in drained:
             self._committed.pop(partition, None)
             self._begun.pop(partition, None)

@@ -56,7 +56,7 @@ class LanePool:
         self._peers = self.supply.peers
         self._feeds = self.supply.feeds
         self._rests = RetryWaits(clock)  # for lanes with rows that are retried in place
-        self._overdue = Overdue(queue, work, clock, self._add_substitute)
+        self._overdue = Overdue(queue, work, clock, self.supply.has_ready, self._add_substitute)
         self._is_draining = False
         self._must_check = False  # lanes have to check `_stays` before they take more records
         self._size = work.window.size
@@ -374,6 +374,7 @@ class LanePool:
         await self.rest(deadline)
         pending = () if self._work.acknowledging is None else self._work.acknowledging.abandon()
         self._sweep_timer.cancel()
+        self._overdue.end()
         abandoned = (*self.in_flight, *pending)
         if abandoned:
             log.warning("abandoning %d records in flight of %s: %s", len(abandoned), self._queue, abandoned[0])

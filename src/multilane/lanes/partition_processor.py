@@ -163,6 +163,11 @@ class PartitionProcessor:
         return self.queue.settled
 
     @property
+    def received(self) -> int:
+        """How many records came, settled or not."""
+        return self.queue.received
+
+    @property
     def in_flight(self) -> tuple[Record, ...]:
         return tuple(record for pool in self._pools.values() for record in pool.in_flight)
 

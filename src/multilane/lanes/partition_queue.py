@@ -119,5 +119,9 @@ class PartitionQueue:
         return sum(intake.waiting_rows for intake in self.intakes.values())
 
     @property
+    def received(self) -> int:
+        return sum(intake.ledger.handed_out + intake.waiting_rows for intake in self.intakes.values())
+
+    @property
     def unsettled(self) -> int:
         return sum(len(intake.ledger) for intake in self.intakes.values())

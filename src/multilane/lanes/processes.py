@@ -74,6 +74,7 @@ class WorkerGate:
 class Processes:
     shares_memory = False
     ends_calls = True
+    idents = ()
 
     def __init__(self, workers: int) -> None:
         self.limit: float = workers

@@ -2,9 +2,9 @@
 
 Thread: one owner; `facts` from any.
 
-Every engine that runs an app has one; a DataFrame stage has none, because its rows have the outcomes. In a process it
-observes its own counters; on Spark the driver adds the counts of its workers. Rates are over the time since the last
-line. No line is logged for a consumer without activity.
+Every engine that runs an app has one. In a process it observes its own counters; on Spark the driver adds the counts of
+its workers. A DataFrame stage has one in each worker process as well, because its driver learns only of tasks that have
+completed. Rates are over the time since the last line. No line is logged for a consumer without activity.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ log = logger(__name__)
 
 LOG_EVERY: Final = 10.0  # seconds
 
+RECEIVED: Final = "lanes.records.received"
 SETTLED: Final = "lanes.records.settled"
 RETRIED: Final = "lanes.records.retried"
 REPEATED: Final = "lanes.records.repeated"  # retried in place, without a copy: they are not settled by it
@@ -53,6 +54,11 @@ class Progress:
         self._began_at = self._logged_at = 0.0
 
     def begin(self, now: float) -> None:
+        """A run begins, or the next task of this process: the counts start over."""
+        self.failures.begin()
+        with self._lock:
+            self._totals = {}
+        self._logged = {}
         self._began_at = self._logged_at = now
 
     @property
@@ -67,16 +73,13 @@ class Progress:
         counts: list[Count | Duration] = message.get("counts") or []
         self.note(counts, worker)
         self.failures.add(message.get("failures") or [])
-        try:
-            for name, labels, value, *times in counts:
-                if times:
-                    self._observer.duration(name, value, int(times[0]), **labels)
-                else:
-                    self._observer.count(name, value, **labels)
-            if (gauges := message.get("gauges")) is not None:
-                self.note_gauges([Gauge(*gauge) for gauge in gauges], worker)
-        except Exception:
-            log.exception("the application's observer failed")
+        for name, labels, value, *times in counts:
+            if times:
+                self._observer.duration(name, value, int(times[0]), **labels)
+            else:
+                self._observer.count(name, value, **labels)
+        if (gauges := message.get("gauges")) is not None:
+            self.note_gauges([Gauge(*gauge) for gauge in gauges], worker)
 
     def note_gauges(self, gauges: Sequence[Gauge], worker: int | None = None) -> None:
         self.liveness.note_gauges(worker, gauges, self._clock.monotonic())
@@ -121,8 +124,8 @@ class Progress:
                 log.log(level, "%sconsumer %s: %s", prefix, consumer, _line(added, rate, kinds, paused[consumer]))
         self._logged = totals
 
-    def close(self, now: float) -> None:
-        """Log the totals of the run."""
+    def close(self, now: float, what: str = "run total") -> None:
+        """Log the totals since `begin`. Nothing is logged for a consumer without any."""
         seen = by_consumer(self.failures.take())
         with self._lock:
             self._count_failed(seen)
@@ -133,7 +136,7 @@ class Progress:
             kinds.sort(key=lambda pair: -pair[1])
             why = "; ".join(f"{many:,} x {kind}" for kind, many in kinds[:_MOST_KINDS])
             summary = f"{_numbers(tally)}{f'. Errors: {why}' if why else ''}"
-            log.log(level, "consumer %s, run total (%.0f s): %s", consumer, now - self._began_at, summary)
+            log.log(level, "consumer %s, %s (%.0f s): %s", consumer, what, now - self._began_at, summary)
 
     def facts(self) -> dict[str, Any]:
         """For `multilane top --control`: totals of this run."""

@@ -4,26 +4,27 @@ Thread: loop; one owner.
 
 Every trigger gets the same columns, from its own position on. A trigger that cannot keep up is detached: the shared
 read no longer feeds it, and a reader of its own does, until it has caught up. So a full trigger never pauses the
-partition for the others. Owns who is attached. Commits the lowest position of all triggers; see `commit.joint`.
+partition for the others. Owns who is attached. Commits the lowest position of all triggers; see `joint_commit.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from multilane.clock import Clock
-from multilane.commit.joint import is_over, joint, missed
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.trigger_positions import Position
+from multilane.lanes.joint_commit import JointCommit
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.lanes.shared_blocks import made_once
 from multilane.logs import logger
-from multilane.types import TopicPartition
+from multilane.types import NO_EPOCH, TopicPartition
 from multilane.wire.records.block import Block
+from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
@@ -56,8 +57,10 @@ class Trigger:
     limits: DetachLimits
     reads: DetachedReads
     leader_epoch: int  # of the last record that it got
+    end_epoch: int = NO_EPOCH  # the newest that was read when it got to where it begins, as far as its position says
     is_detached: bool = False
     full_since: float | None = None
+    drained: asyncio.Future[Sequence[Record]] | None = None  # it begins no more records
 
 
 class SharedProcessor:
@@ -73,17 +76,17 @@ class SharedProcessor:
         """`start` is the group's own position. Triggers that begin below it read on their own until they reach it."""
         self.partition = partition
         self.triggers = {trigger.name: trigger for trigger in triggers}
-        self._start = start
-        self._absent = missed(absent, clock.wall())
-        self._absent_after = absent_after
-        self._given_up = {n for n, p in self._absent.items() if is_over(p, clock.wall(), absent_after)}
+        self._commit = JointCommit(partition, start, absent, clock, absent_after)
         self._clock = clock
+        self._is_cut = False  # whoever feeds it was told, and builds another one
         self._owners = {p: t for t in triggers for p in t.processor.partitions if p != partition}
         ahead = [t.processor.end(partition) for t in triggers]
         self._end = min((end for end in ahead if end >= start.offset), default=start.offset)
         self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
         self._on_hungry: Callable[[], object] = lambda: None
         self._last: tuple[object, CommitPoint] | None = None  # an idle partition is asked for it every second
+        self._on_failure: Callable[[BaseException], object] = lambda error: None
+        self._settled_before = 0  # by triggers that have left
 
     def __str__(self) -> str:
         return str(self.partition)
@@ -95,14 +98,42 @@ class SharedProcessor:
     @property
     def settled(self) -> int:
         """How many records were settled, those of several triggers several times."""
-        return sum(trigger.processor.settled for trigger in self.triggers.values())
+        return self._settled_before + sum(trigger.processor.settled for trigger in self.triggers.values())
 
     def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
-        self._on_hungry = on_hungry
+        self._on_hungry, self._on_failure = on_hungry, on_failure
         for trigger in self.triggers.values():
-            trigger.processor.listen(partial(self._note_hungry, trigger), on_failure)
-            if trigger.processor.end(self.partition) < self._end:
-                self._detach(trigger, "it begins below the group's position")
+            self._listen_to(trigger)
+
+    def _listen_to(self, trigger: Trigger) -> None:
+        trigger.processor.listen(partial(self._note_hungry, trigger), self._on_failure)
+        if trigger.processor.end(self.partition) < self._end:
+            self._detach(trigger, "it begins below the shared read")
+
+    # --- who comes and goes ------------------------------------------------------------------------------------------
+
+    def attach(self, trigger: Trigger) -> None:
+        """Another trigger takes part from now on, from its own position."""
+        self.triggers[trigger.name] = trigger
+        self._commit.drop(trigger.name)
+        self._owners |= {p: trigger for p in trigger.processor.partitions if p != self.partition}
+        self._listen_to(trigger)
+        self._on_hungry()
+
+    async def release(self, name: str, deadline: float) -> None:
+        """A trigger leaves for good: it begins no more records, those in flight end, and commits wait for it no longer.
+        The others go on meanwhile."""
+        trigger = self.triggers.get(name)
+        if trigger is None:
+            self._commit.drop(name)
+            return
+        trigger.reads.end(self)
+        await self._drained(trigger, deadline)
+        if self.triggers.get(name) is trigger:
+            self.commit_point(self.partition)  # the last one leaves its position to the group
+            self._settled_before += trigger.processor.settled
+            del self.triggers[name]
+            self._on_hungry()
 
     def _note_hungry(self, trigger: Trigger) -> None:
         if trigger.is_detached:
@@ -118,7 +149,7 @@ class SharedProcessor:
             owner.processor.accept(block)
             return
         self._end = block.next_offset
-        attached = [trigger for trigger in self.triggers.values() if not trigger.is_detached]
+        attached = self._sharing()
         if len(attached) > 1:
             block = made_once(block)
         for trigger in attached:
@@ -127,16 +158,37 @@ class SharedProcessor:
     def give(self, trigger: Trigger, block: Block) -> None:
         """The records of this block that the trigger does not have yet."""
         end = trigger.processor.end(self.partition)
+        if end < 0:  # not known until now: it begins here, whether it takes these records in or not
+            trigger.processor.pass_to(self.partition, block.first_offset, NO_EPOCH)
         if block.first_offset < end:
+            if self._is_of_another_log(trigger, block, end):
+                return
             block = block.slice(int(block.offsets.searchsorted(end)))
         if len(block) and block.next_offset > end:
             trigger.processor.accept(block)
             trigger.leader_epoch = block.leader_epoch
 
+    def _is_of_another_log(self, trigger: Trigger, block: Block, end: int) -> bool:
+        """Whether the records below `end`, which this trigger had, were others: the log was cut meanwhile, and these
+        have a newer epoch than any record that was read then. They are new to it."""
+        known = max(trigger.end_epoch, trigger.leader_epoch)
+        last = int(block.offsets.searchsorted(end)) - 1
+        if self._is_cut or last < 0 or not NO_EPOCH < known < block.epoch_at(last):
+            return self._is_cut
+        first = next(row for row in range(last + 1) if block.epoch_at(row) > known)
+        self._is_cut = True
+        self.on_cut(self.partition, int(block.offsets[first]))
+        return True
+
     def feed(self) -> None:
         for trigger in self.triggers.values():
-            trigger.processor.feed()
+            if trigger.drained is None:
+                trigger.processor.feed()
         self._detach_slow()
+
+    def _sharing(self) -> list[Trigger]:
+        """The triggers that the shared read feeds."""
+        return [t for t in self.triggers.values() if not t.is_detached and t.drained is None]
 
     def end(self, partition: TopicPartition) -> int:
         owner = self._owners.get(partition)
@@ -146,7 +198,7 @@ class SharedProcessor:
         owner = self._owners.get(partition)
         if owner is not None:
             return owner.processor.wants_blocks(partition)
-        return any(t.processor.wants_blocks(partition) for t in self.triggers.values() if not t.is_detached)
+        return any(trigger.processor.wants_blocks(partition) for trigger in self._sharing())
 
     def copy_out(self, partition: TopicPartition) -> None:
         owner = self._owners.get(partition)
@@ -171,7 +223,7 @@ class SharedProcessor:
     def _detach_slow(self) -> None:
         """Only while others keep up: when nobody does, nobody waits for the slow one."""
         now = self._clock.monotonic()
-        attached = [trigger for trigger in self.triggers.values() if not trigger.is_detached]
+        attached = self._sharing()
         if not attached:
             return
         intakes = [trigger.processor.queue.intakes[self.partition] for trigger in attached]
@@ -227,34 +279,33 @@ class SharedProcessor:
         owner = self._owners.get(partition)
         if owner is not None:
             return owner.processor.commit_point(partition)
-        settled = {
-            name: trigger.processor.queue.intakes[partition].ledger.mark for name, trigger in self.triggers.items()
-        }
-        if self._last is not None and self._last[0] == settled and not self._absent:
-            return self._last[1]
-        points = {name: trigger.processor.commit_point(partition) for name, trigger in self.triggers.items()}
-        point = joint(points, self._absent, self._start, self._clock.wall(), self._absent_after)
-        self._start = CommitPoint(point.offset, point.leader_epoch, (), point.end_epoch)
-        self._report_given_up()
-        self._last = settled, point
-        return point
-
-    def _report_given_up(self) -> None:
-        now = self._clock.wall()
-        over = {name for name, position in self._absent.items() if is_over(position, now, self._absent_after)}
-        for name in sorted(over - self._given_up):
-            log.warning(
-                "%s: trigger %s has been absent for %g s (absentAfter): commits no longer wait for it at offset %d",
-                *(self, name, self._absent_after, self._absent[name].offset),
-            )
-        self._given_up |= over
+        intakes = {name: trigger.processor.queue.intakes[partition] for name, trigger in self.triggers.items()}
+        settled = {name: intake.ledger.mark for name, intake in intakes.items()}, len(self.absent)
+        if self._last is None or self._last[0] != settled or self.absent:
+            points = {name: trigger.processor.commit_point(partition) for name, trigger in self.triggers.items()}
+            self._last = settled, self._commit.point(points)
+        return self._last[1]
 
     @property
     def absent(self) -> Mapping[str, Position]:
         """Triggers that the commit names and that are not here."""
-        return self._absent
+        return self._commit.absent
+
+    async def rest(self, deadline: float) -> None:
+        """Begin no more records; those in flight may end, even after the deadline. No trigger reads on its own."""
+        self._end_detached()
+        await asyncio.gather(*(trigger.processor.rest(deadline) for trigger in self.triggers.values()))
 
     async def drain(self, deadline: float) -> object:
+        self._end_detached()
+        return await asyncio.gather(*(self._drained(trigger, deadline) for trigger in self.triggers.values()))
+
+    def _end_detached(self) -> None:
         for trigger in self.triggers.values():
             trigger.reads.end(self)
-        return await asyncio.gather(*(trigger.processor.drain(deadline) for trigger in self.triggers.values()))
+
+    async def _drained(self, trigger: Trigger, deadline: float) -> object:
+        """Once for each, also if it leaves while all of them end."""
+        if trigger.drained is None:
+            trigger.drained = asyncio.ensure_future(trigger.processor.drain(deadline))
+        return await asyncio.shield(trigger.drained)

@@ -61,6 +61,10 @@ class LaneSupply:
         has_any = self._work_for() > 0 or (self._refill(self._wants_more) and self._work_for() > 0)
         return has_any and (failed is None or brings_first(self._chains, self._refill, failed=failed))
 
+    def has_ready(self) -> bool:
+        """Whether a lane could take records now, without taking in any."""
+        return self._work_for() > 0
+
     def has_window(self) -> bool:
         """Whether a window is full, or need not be."""
         if self._chains.takeable < self._window.size:

@@ -4,7 +4,8 @@ Thread: loop; the functions run on threads of this module.
 
 A call goes into a queue for any free thread; results are collected and passed to the loop in batches, because waking
 the loop for each call would cost more than most calls. Owns its threads, which live as long as it does, or until the
-limit is lowered; a function that never ends keeps its thread, and the process does not wait for it.
+limit is lowered; a function that never ends keeps its thread, and the process does not wait for it. If the system
+refuses a thread, calls wait until it starts one, or until another thread is free.
 """
 
 from __future__ import annotations
@@ -18,9 +19,16 @@ from contextvars import copy_context
 from itertools import count
 from math import inf
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Final
 
+from multilane.logs import logger
 from multilane.outcome.raised import as_failure, failure_on_thread
+from multilane.rate_limit import RateLimit
+
+log = logger(__name__)
+
+_LOG_EVERY: Final = 30.0
+_TRY_AGAIN: Final = 1.0  # seconds until a thread is started again that the system has refused
 
 LoopCall = tuple["asyncio.Future[Any]", Callable[[], Any]]
 CallAnswer = tuple["asyncio.Future[Any]", Any, BaseException | None]
@@ -53,14 +61,17 @@ class Threads:
         self._numbers = count()
         self._alive = 0  # without those that are asked to end
         self._open = 0
+        self._is_refused = self._is_closed = False
+        self._refusals = RateLimit(_LOG_EVERY)
+        self.idents: set[int] = set()  # of its threads
 
     def __call__(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """The result of the function, as a future. The call begins at once unless all threads are busy."""
         self._open += 1
-        if self._open > self._alive < self._limit:
-            self._start()
         future: asyncio.Future[Any] = self._loop.create_future()
         self._calls.put((future, function))
+        if self._open > self._alive < self._limit:
+            self._start_missing()
         return future
 
     def __len__(self) -> int:
@@ -73,6 +84,8 @@ class Threads:
     @limit.setter
     def limit(self, limit: float) -> None:
         self._limit = limit
+        if not self._is_closed:
+            self._start_missing()  # for calls that wait
         while self._alive > limit:
             self._end_one()
 
@@ -93,12 +106,34 @@ class Threads:
 
     def close(self) -> None:
         """Let threads end after their current call, without waiting for them."""
+        self._is_closed = True
         while self._alive:
             self._end_one()
 
-    def _start(self) -> None:
+    def _start_missing(self) -> None:
+        while self._open > self._alive < self._limit and not self._is_refused and self._start():
+            pass
+
+    def _start(self) -> bool:
+        try:
+            threading.Thread(target=self._run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
+        except RuntimeError as error:
+            self._is_refused = True
+            self._loop.call_later(_TRY_AGAIN, self._try_again)
+            if self._refusals.due(self._loop.time()):
+                log.warning(
+                    "%s has %d threads, and the system starts no more (%s): calls wait. Raise the system's limit of "
+                    "threads, or use fewer lanes. Calls that hang keep their threads",
+                    *(self._name, self._alive, error),
+                )
+            return False
         self._alive += 1
-        threading.Thread(target=self._run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
+        return True
+
+    def _try_again(self) -> None:
+        self._is_refused = False
+        if not self._is_closed:
+            self._start_missing()
 
     def _end_one(self) -> None:
         """Ends the thread that is free next."""
@@ -106,6 +141,13 @@ class Threads:
         self._calls.put(None)
 
     def _run(self) -> None:
+        self.idents.add(threading.get_ident())
+        try:
+            self._run_calls()
+        finally:
+            self.idents.discard(threading.get_ident())
+
+    def _run_calls(self) -> None:
         while (call := self._calls.get()) is not None:
             future, function = call
             try:

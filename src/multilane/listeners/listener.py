@@ -9,7 +9,7 @@ directly: that path costs nothing.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
 from functools import partial
@@ -40,6 +40,10 @@ class Runner(Protocol):
 
     def withdraw(self) -> None:
         """Withdraw the calls that have not begun."""
+
+    @property
+    def idents(self) -> Collection[int]:
+        """Its threads."""
 
     @property
     def shares_memory(self) -> bool:
@@ -127,6 +131,11 @@ class Listener:
     def limit_threads(self, threads: float) -> None:
         """How many threads there may be at once."""
         self._runner.limit = threads
+
+    @property
+    def threads(self) -> Collection[int]:
+        """The threads that run its calls."""
+        return self._runner.idents
 
     async def _call_one(self, record: Record, acknowledgement: Acknowledgement | None = None) -> None:
         if not self._wants_context:

@@ -48,8 +48,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("lanes.calls", "1", "consumer", "Calls of the listener that run now."),
     _gauge("lanes.records.in_flight", "records", "consumer", "Records that lanes took and have not settled."),
     _gauge("lanes.records.waiting", "records", "consumer", "Records that were polled and wait for a lane."),
+    _gauge("lanes.records.oldest.age", "seconds", "consumer", "Age of the oldest record that lanes handle or retry."),
+    _counter("lanes.records.received", "records", "consumer", "Records that came to the lanes, some again later."),
     _counter("lanes.records.settled", "records", "consumer", "Records that were settled: handled, copied or skipped."),
-    _counter("lanes.records.failed", "records", "topic error", "Records whose call failed, by error class."),
+    _counter("lanes.records.failed", "records", "consumer topic error", "Records whose call failed."),
     _counter("lanes.records.retried", "records", "consumer", "Failed records that are retried."),
     _counter("lanes.records.repeated", "records", "consumer", "Of the retried records, those retried in place."),
     _counter("lanes.records.followed", "records", "consumer", "Records copied behind an earlier one of their key."),
@@ -60,6 +62,11 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("lanes.copies", "records", "topic", "Copies acknowledged by a retry or error topic."),
     _counter("lanes.outage", "1", "consumer state", "Times that an outage paused or resumed a consumer."),
     _counter("lanes.outage.probes", "1", "consumer result", "Records handled as a probe during an outage."),
+    # Backfills
+    _gauge("backfill.tasks", "1", "consumer", "Tasks of the backfill that are connected."),
+    _gauge("backfill.position", "offset", "consumer topic partition", "Offset below which everything is settled."),
+    _gauge("backfill.remaining", "records", "consumer topic partition", "Offsets in the range that are not settled."),
+    _gauge("backfill.failed", "records", "consumer", "Records listed as failed in this round."),
     # Error consumers
     _counter("errors.republished", "records", "topic target", "Error records that went back to a topic."),
     _counter("errors.handled", "records", "topic", "Error records that a listener handled."),
@@ -75,8 +82,14 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("group.fenced", "1", "group", "Times that the coordinator fenced this member."),
     _counter("group.stale", "1", "group", "Times that the application polled too late (max.poll.interval.ms)."),
     _counter("group.lost", "partitions", "", "Partitions lost without a revocation, in classic groups."),
+    _counter("sharing.replaced", "1", "consumer", "Times that a shared consumer failed and a new one took its place."),
     _counter("rebalance.step", "1", "change group", "Steps of rebalances: assigned, revoked, lost."),
     _counter("commit.dropped", "partitions", "group", "Partitions dropped from a commit: they were revoked meanwhile."),
+    _gauge("group.triggers", "1", "group", "Triggers that share a member of the group, in each of its members."),
+    _gauge("group.detached", "partitions", "consumer", "Partitions that a trigger reads on its own: it runs behind."),
+    # Scaling
+    _gauge("scaling.lag", "records", "group", "Lag of the group, in each partition that of its slowest trigger."),
+    _gauge("scaling.partitions", "partitions", "group", "Partitions to handle: more members than these do nothing."),
     # Fetching
     _counter("fetch.bytes", "bytes", "broker", "Bytes of Fetch responses."),
     _counter("fetch.refused", "1", "broker code", "Fetch requests refused as a whole, by error code."),
@@ -89,6 +102,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("log.truncated", "1", "topic", "Logs found truncated below the position."),
     _counter("topic.recreated", "1", "topic", "Topics found deleted and created again."),
     # Connections
+    _gauge("client.threads", "1", "", "Network threads, shared by all clients of the process."),
+    _gauge("client.connections", "1", "", "Open connections of these threads."),
     _counter("connection.opened", "1", "broker", "Connections established."),
     _counter("connection.failed", "1", "broker error", "Connections that failed, by error class."),
     _counter("login.renewed", "1", "broker", "SASL sessions renewed."),

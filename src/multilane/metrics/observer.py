@@ -11,9 +11,16 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from multilane.clock import Clock
+from multilane.logs import logger
 from multilane.metrics.histogram import Histogram
+from multilane.rate_limit import RateLimit
+
+log = logger(__name__)
+
+_LOG_EVERY: Final = 60.0  # seconds between two lines about a failing observer
 
 Count = tuple[str, dict[str, str], float]  # name, labels, how many more
 Duration = tuple[str, dict[str, str], float, int]  # name, labels, seconds each, times
@@ -62,16 +69,55 @@ class CountsOnly(Observer):
         self._observer.count(name, value, **labels)
 
 
-def completed(observer: Observer) -> Observer:
-    """An observer of an application may have only the method `count`."""
+class GuardedObserver(Observer):
+    """Forwards to an observer of the application. If that raises, the report is lost and the error is logged; records
+    are handled as before."""
+
+    def __init__(self, observer: Observer, clock: Clock) -> None:
+        self.observer = observer
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = RateLimit(_LOG_EVERY)
+
+    def count(self, name: str, value: float = 1, **labels: str) -> None:
+        try:
+            self.observer.count(name, value, **labels)
+        except Exception:  # noqa: BLE001 - whatever a foreign observer raises; it is logged
+            self._log_failure()
+
+    def duration(self, name: str, seconds: float, times: int = 1, **labels: str) -> None:
+        try:
+            self.observer.duration(name, seconds, times, **labels)
+        except Exception:  # noqa: BLE001 - whatever a foreign observer raises; it is logged
+            self._log_failure()
+
+    def gauges(self, source: str, values: Iterable[Gauge]) -> None:
+        try:
+            self.observer.gauges(source, values)
+        except Exception:  # noqa: BLE001 - whatever a foreign observer raises; it is logged
+            self._log_failure()
+
+    def _log_failure(self) -> None:
+        with self._lock:
+            failures = self._failures.due(self._clock.monotonic())
+        if failures:
+            log.exception("the application's observer failed; %d reports are lost since the last such line", failures)
+
+
+def guarded(observer: Observer, clock: Clock) -> Observer:
+    """An observer of an application, whose failures stop nothing. It may have only the method `count`."""
+    if observer is NO_OBSERVER or type(observer) in (GuardedObserver, Counts, ReportBuffer):
+        return observer
     has_all = all(callable(getattr(observer, method, None)) for method in ("duration", "gauges"))
-    return observer if has_all else CountsOnly(observer)
+    return GuardedObserver(observer if has_all else CountsOnly(observer), clock)
 
 
 def takes_durations(observer: Observer) -> bool:
     """Whether somebody reads durations: to measure frequent events costs time."""
     if isinstance(observer, ObserverPair):
         return any(map(takes_durations, observer.both))
+    if isinstance(observer, GuardedObserver):
+        return takes_durations(observer.observer)
     return type(observer).duration is not Observer.duration
 
 

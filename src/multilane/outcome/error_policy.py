@@ -63,14 +63,14 @@ class KeepRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class MoveToDead:
     """The record cannot go anywhere as it is: it goes to the dead topic, and the partition continues."""
 
     copy: Publish
     reason: str
 
 
-Verdict = Republish | Handle | GiveUp | WaitUntilDue | KeepRecord | Bury
+Verdict = Republish | Handle | GiveUp | WaitUntilDue | KeepRecord | MoveToDead
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
         return KeepRecord(f"{record.topic} is not configured as an error topic")
     verdict = _give_back(rules, source, record)
     if isinstance(verdict, KeepRecord) and rules.dead is not None:
-        return Bury(moved(record, rules.dead, record.headers), verdict.reason)
+        return MoveToDead(moved(record, rules.dead, record.headers), verdict.reason)
     return verdict
 
 

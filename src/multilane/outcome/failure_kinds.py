@@ -73,7 +73,7 @@ class _Known:
 class FailureKinds:
     def __init__(self) -> None:
         self._known: dict[FailureKind, _Known] = {}
-        self.totals: dict[FailureKind, int] = {}
+        self.totals: dict[FailureKind, int] = {}  # the owner may clear it; the kinds stay known
 
     def add(self, seen: Sighting, now: float) -> bool:
         """True for the first of its kind, and for the first after a quiet time."""
@@ -105,7 +105,7 @@ class FailureKinds:
 
     def listed(self) -> list[Sighting]:
         """All known kinds with their total counts, the most frequent first."""
-        found = [replace(known.latest, count=self.totals[kind], stack="") for kind, known in self._known.items()]
+        found = [replace(known.latest, count=self.totals.get(kind, 0), stack="") for kind, known in self._known.items()]
         return sorted(found, key=lambda seen: -seen.count)
 
     def _forget_quiet(self, now: float) -> None:

@@ -22,7 +22,7 @@ from multilane.wire.records.record import Headers, Record
 class Stay(enum.Enum):
     """Why a failed record stays in place."""
 
-    KEPT = "kept"  # no topic and no last step takes it, or they must not
+    KEPT = "kept"  # no topic and no last step takes it, or they must not, or not yet
     DOUBTED = "doubted"  # most calls failed alike: it stays once, to see whether that is an outage
     OUTAGE = "outage"
 

@@ -76,11 +76,18 @@ class _Seen:
     records: int = 1  # that failed like this: successes are counted in records, and a window has many
 
 
+def rest_before(backoff: BackoffSettings | None, probes: int, seed: int) -> float:
+    """Seconds until the next probe, after so many. Varies with the seed."""
+    known = backoff if backoff is not None and backoff.delay > 0 else _DEFAULT_BACKOFF
+    rest = due(known, 0, probes, seed) / 1_000
+    return max(SHORTEST_PROBE, min(rest, max(LONGEST_PROBE, known.delay)))
+
+
 class Outage:
     def __init__(self, rules: OutageRules, backoff: BackoffSettings | None = None, seed: int = 0) -> None:
         """`backoff` spaces the probes. `seed` varies their jitter, so that processes do not probe together."""
         self._rules = rules
-        self._backoff = backoff if backoff is not None and backoff.delay > 0 else _DEFAULT_BACKOFF
+        self._backoff = backoff
         self._seed = seed
         self._state = OutageState.CLOSED
         self._seen: deque[_Seen] = deque(maxlen=max(rules.minimum, FEWEST_KEYS))
@@ -178,8 +185,7 @@ class Outage:
             self._close()
 
     def _rest(self) -> float:
-        rest = due(self._backoff, 0, self.probes, self._seed + self.probes) / 1_000
-        return max(SHORTEST_PROBE, min(rest, max(LONGEST_PROBE, self._backoff.delay)))
+        return rest_before(self._backoff, self.probes, self._seed + self.probes)
 
     def _close(self) -> None:
         self._go(OutageState.CLOSED)

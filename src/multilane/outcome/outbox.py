@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from multilane.errors import ClientFailed
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from multilane.client.produce.producer import Producer
     from multilane.outcome.flow import Publish
     from multilane.outcome.producer_slot import ProducerSlot
+    from multilane.outcome.shared_producers import ProducerShare
 
     Waiter = asyncio.Future[RecordMetadata]
 
@@ -35,7 +36,7 @@ _numbers: Final = count(1)
 class Outbox:
     """Create it inside a running event loop."""
 
-    def __init__(self, slot: ProducerSlot) -> None:
+    def __init__(self, slot: ProducerSlot[Any]) -> None:
         self._slot = slot
         self._loop = asyncio.get_running_loop()
         self._to_send: SimpleQueue[tuple[Publish, Waiter] | None] = SimpleQueue()
@@ -90,7 +91,7 @@ class Outbox:
         else:
             sent.add_done_callback(partial(self._acknowledged, waiter, producer))
 
-    def _acknowledged(self, waiter: Waiter, producer: Producer, sent: Future[RecordMetadata]) -> None:
+    def _acknowledged(self, waiter: Waiter, producer: Producer | ProducerShare, sent: Future[RecordMetadata]) -> None:
         error = sent.exception()
         if isinstance(error, ClientFailed):
             self._slot.replace(producer)

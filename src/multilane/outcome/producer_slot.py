@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from multilane.errors import ClientClosed
 from multilane.logs import logger
 
-if TYPE_CHECKING:
-    from multilane.client.produce.producer import Producer
-
 log = logger(__name__)
 
 
-class ProducerSlot:
-    def __init__(self, make: Callable[[], Producer]) -> None:
+class Closes(Protocol):
+    def close(self, timeout: float | None = None) -> None: ...
+
+
+P = TypeVar("P", bound=Closes)
+
+
+class ProducerSlot(Generic[P]):
+    def __init__(self, make: Callable[[], P]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._producer: Producer | None = None
+        self._producer: P | None = None
         self._closed = False
 
-    def get(self) -> Producer:
+    def get(self) -> P:
         with self._lock:
             if self._closed:
                 raise ClientClosed("the producers of this application are closed")
@@ -36,7 +40,7 @@ class ProducerSlot:
                 self._producer = self._make()
             return self._producer
 
-    def replace(self, failed: Producer) -> None:
+    def replace(self, failed: P) -> None:
         """The next `get` makes a new one. Undelivered messages of the failed producer fail, and so do their futures.
 
         It is closed on a thread of its own: this may be called on the failed producer's thread, which `close` joins.

@@ -27,6 +27,7 @@ from multilane.outcome.producer_slot import ProducerSlot
 if TYPE_CHECKING:
     from multilane.client.produce.producer import Producer
     from multilane.outcome.flow import Publish
+    from multilane.outcome.shared_producers import ProducerShare
 
 log = logger(__name__)
 
@@ -59,9 +60,13 @@ class Publisher:
     """
 
     def __init__(
-        self, make: Callable[[], Producer], *, on_problem: OnProblem | None = None, pauses: Pauses | None = None
+        self,
+        make: Callable[[], Producer | ProducerShare],
+        *,
+        on_problem: OnProblem | None = None,
+        pauses: Pauses | None = None,
     ) -> None:
-        self._slot = ProducerSlot(make)
+        self._slot: ProducerSlot[Producer | ProducerShare] = ProducerSlot(make)
         self._slot.get()  # cheap, and reports a wrong property now, not when records fail
         self._outbox = Outbox(self._slot)
         self._loop = asyncio.get_running_loop()

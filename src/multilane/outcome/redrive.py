@@ -16,7 +16,7 @@ from typing import Final
 
 from multilane.commit.runs import Run
 from multilane.outcome.dialects import error_in
-from multilane.outcome.error_heads import coarse_head_of, head_of
+from multilane.outcome.error_patterns import coarse_pattern_of, pattern_of
 from multilane.wire.records.record import Record
 
 _OTHERS: Final = "(all other errors)"
@@ -26,7 +26,7 @@ _MOST_STATUSES: Final = 10  # of one error: if there are more, the numbers are n
 
 @dataclass(slots=True)
 class ErrorGroup:
-    head: str
+    pattern: str
     count: int = 0
     replayed: int = 0
     first: float = inf
@@ -56,25 +56,25 @@ class Groups:
 
     def __init__(self) -> None:
         self._groups: dict[str, ErrorGroup] = {}
-        self._statuses: dict[str, set[str]] = {}  # heads, by the head without statuses
-        self._coarse: set[str] = set()  # heads that had too many statuses
+        self._statuses: dict[str, set[str]] = {}  # patterns, by the pattern without statuses
+        self._coarse: set[str] = set()  # patterns that had too many statuses
 
     def add(self, record: Record, *, is_replayed: bool = False) -> None:
         text = error_in(record.headers)
-        head, coarse = head_of(text), coarse_head_of(text)
-        if head != coarse:
-            head = self._by_status(head, coarse)
-        if head not in self._groups and len(self._groups) >= _MOST_GROUPS:
-            head = _OTHERS
-        self._groups.setdefault(head, ErrorGroup(head)).add(record, is_replayed=is_replayed)
+        pattern, coarse = pattern_of(text), coarse_pattern_of(text)
+        if pattern != coarse:
+            pattern = self._by_status(pattern, coarse)
+        if pattern not in self._groups and len(self._groups) >= _MOST_GROUPS:
+            pattern = _OTHERS
+        self._groups.setdefault(pattern, ErrorGroup(pattern)).add(record, is_replayed=is_replayed)
 
-    def _by_status(self, head: str, coarse: str) -> str:
+    def _by_status(self, pattern: str, coarse: str) -> str:
         if coarse in self._coarse:
             return coarse
-        heads = self._statuses.setdefault(coarse, set())
-        heads.add(head)
-        if len(heads) <= _MOST_STATUSES:
-            return head
+        patterns = self._statuses.setdefault(coarse, set())
+        patterns.add(pattern)
+        if len(patterns) <= _MOST_STATUSES:
+            return pattern
         self._coarse.add(coarse)
         whole = self._groups.setdefault(coarse, ErrorGroup(coarse))
         for one in self._statuses.pop(coarse):
@@ -84,7 +84,7 @@ class Groups:
 
     def listed(self) -> list[ErrorGroup]:
         """The most frequent first."""
-        return sorted(self._groups.values(), key=lambda g: (-g.count, g.head))
+        return sorted(self._groups.values(), key=lambda g: (-g.count, g.pattern))
 
 
 @dataclass(frozen=True, slots=True)

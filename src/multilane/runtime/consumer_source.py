@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from multilane.config.app.clients import consumer_properties
+from multilane.config.app.clients import admin_properties, consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
@@ -31,6 +31,7 @@ _STRATEGY: Final = "partition.assignment.strategy"
 class ConsumerSource:
     def __init__(self, config: ConsumerGroupConfig, cluster: ClusterConfig) -> None:
         self._config = config
+        self._cluster = cluster
         self._properties = _FETCHING | _LOST | consumer_properties(config, cluster)
 
     @property
@@ -45,6 +46,11 @@ class ConsumerSource:
         names = tuple(t for t in (self._config.retry, self._config.topic) if t is not None)
         together = (names,) if self.keeps_order else ()
         return ReadTopics(names, together, whole=frozenset(names) - {self._config.topic})
+
+    @property
+    def admin_properties(self) -> dict[str, object]:
+        """Properties of an Admin of its cluster."""
+        return admin_properties(self._cluster)
 
     @property
     def reader_properties(self) -> dict[str, object]:

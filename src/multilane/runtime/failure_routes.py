@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from multilane.client.produce.producer import Producer
 from multilane.clock import Clock
 from multilane.commit.journal import Notes
 from multilane.config.app.clients import producer_properties
@@ -26,8 +25,10 @@ from multilane.listeners.interceptors import InterceptorChain
 from multilane.metrics.observer import Observer
 from multilane.outcome import backoff
 from multilane.outcome.flow import RetryFlow
+from multilane.outcome.giving_up import GivingUp
 from multilane.outcome.in_place import InPlace
 from multilane.outcome.publishing import Publisher
+from multilane.outcome.shared_producers import SHARED_PRODUCERS
 from multilane.runtime.breakers import breaker_of, gate_of
 
 _PUBLISHER_TIMEOUT: Final = 5.0  # seconds to close a producer that has nothing left to send
@@ -58,6 +59,7 @@ class ConsumerFailureRoutes:
         self._keeping = None if drops or has_way_out else config.retry_backoff or backoff.RetryDelay("exponential")
         self._breaker = breaker_of(config)
         self.gate: Final = gate_of(config, clock, observer) if in_place is None else None
+        self._giving_up = None if self.gate is None else GivingUp(config.retry_backoff)
         self._publisher: Publisher | None = None
 
     @property
@@ -75,7 +77,7 @@ class ConsumerFailureRoutes:
     def open(self) -> None:
         """It may be called again."""
         producer = producer_properties(self._cluster, durable=True)
-        self._publisher = self._publisher or Publisher(lambda: Producer(producer))
+        self._publisher = self._publisher or Publisher(lambda: SHARED_PRODUCERS.share(producer))
 
     async def close(self) -> None:
         if self._publisher is not None:
@@ -86,7 +88,7 @@ class ConsumerFailureRoutes:
         if self._publisher is None:
             raise AssertionError("failed records have no publisher before open()")
         report = FailureReport(self._config.name, sink, self._observer)
-        targets = (self._last_step, self._breaker, self._in_place, self._keeping, self.gate)
+        targets = (self._last_step, self._breaker, self._in_place, self._keeping, self.gate, self._giving_up)
         routes = FailureRoutes(self._flow, self._publisher, *targets, report=report, watch=watch)
         return Failing(routes, interceptors, self._clock, self._observer, notes)
 

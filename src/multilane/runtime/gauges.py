@@ -7,12 +7,16 @@ A new gauge is defined in `metrics/definitions` and read here; engines report wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
 from multilane.client.async_consumer import AsyncConsumer
+from multilane.client.sharing import THREADS
 from multilane.errors import GroupError
 from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.lanes.shared_processor import SharedProcessor
 from multilane.metrics.observer import Gauge
+from multilane.runtime.scaling import scaling_unit
 from multilane.types import TopicPartition
 
 
@@ -29,6 +33,37 @@ def lane_gauges(consumer: str, processors: Iterable[PartitionProcessor]) -> list
         Gauge("lanes.records.in_flight", labels, in_flight),
         Gauge("lanes.records.waiting", labels, max(0, waiting)),
     ]
+
+
+def age_gauges(consumer: str, processors: Iterable[PartitionProcessor], wall: float) -> list[Gauge]:
+    """None if lanes have nothing, or if no record says when it was made, or if they say that it is yet to come."""
+    held = (record for each in processors for record in (*each.in_flight, *each.retried.values()))
+    oldest = min((record.timestamp for record in held if record.timestamp >= 0), default=None)
+    age = None if oldest is None else wall - oldest / 1000
+    return [] if age is None or age < 0 else [Gauge("lanes.records.oldest.age", {"consumer": consumer}, age)]
+
+
+def unit_gauges(
+    group: str, lags: Mapping[str, Mapping[TopicPartition, int | None]], retries: Collection[str]
+) -> list[Gauge]:
+    """Those of a group member as a whole. `lags` of each consumer of this process that the member is for."""
+    labels, unit = {"group": group}, scaling_unit(lags, retries)
+    gauges = [Gauge("group.triggers", labels, len(lags)), Gauge("scaling.partitions", labels, unit.partitions)]
+    return gauges if unit.lag is None else [*gauges, Gauge("scaling.lag", labels, unit.lag)]
+
+
+def detached_gauges(shared: Iterable[SharedProcessor]) -> list[Gauge]:
+    counts: Counter[str] = Counter()
+    for processor in shared:
+        for trigger in processor.triggers.values():
+            counts[trigger.name] += trigger.is_detached
+    return [Gauge("group.detached", {"consumer": name}, many) for name, many in counts.items()]
+
+
+def client_gauges() -> list[Gauge]:
+    """Those of all clients of the process: they share threads and connections."""
+    threads, connections = THREADS.figures()
+    return [Gauge("client.threads", {}, threads), Gauge("client.connections", {}, connections)]
 
 
 def group_gauges(consumer: str, member: AsyncConsumer, lags: Mapping[TopicPartition, int | None]) -> list[Gauge]:

@@ -131,9 +131,13 @@ class LaneFactory:
         if self._processes is not None:
             await self._processes.start(self.registration.function, self.registration.retry or _nothing)
 
-    async def close(self) -> None:
+    def report_calls(self) -> None:
+        """Report the durations that were measured so far, for an engine whose observer will not wait for them."""
         if self._timer is not None:
             self._timer.report()
+
+    async def close(self) -> None:
+        self.report_calls()
         if self._routes.gate is not None:
             self._routes.gate.close()
         self._lifetimes.close()
@@ -219,6 +223,16 @@ class LaneFactory:
     def settled(self) -> int:
         """How many records its processors have settled."""
         return self._lifetimes.settled
+
+    @property
+    def received(self) -> int:
+        """How many records came to its processors."""
+        return self._lifetimes.received
+
+    @property
+    def left(self) -> int:
+        """How many records came and were not settled when their processors ended."""
+        return self._lifetimes.left
 
     def _rules(self, watch: Watch) -> WorkRules:
         config = self.config

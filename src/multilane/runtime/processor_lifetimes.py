@@ -51,7 +51,8 @@ class ProcessorLifetimes:
         self._audit = audit
         self._is_open = False
         self._live: WeakSet[PartitionProcessor] = WeakSet()
-        self._settled_before = 0  # by processors that have ended
+        self._settled_before = self._received_before = 0  # by processors that have ended
+        self._left: dict[TopicPartition, int] = {}  # records that ended processors had not settled
 
     def open(self) -> None:
         """It may be called again."""
@@ -73,6 +74,17 @@ class ProcessorLifetimes:
     def settled(self) -> int:
         """How many records all of them have settled."""
         return self._settled_before + sum(processor.settled for processor in self._live)
+
+    @property
+    def received(self) -> int:
+        """How many records came to all of them; some again, after a rebalance."""
+        return self._received_before + sum(processor.received for processor in self._live)
+
+    @property
+    def left(self) -> int:
+        """How many records came and were not settled when their processors ended. Whoever reads their partitions next
+        handles them."""
+        return sum(self._left.values())
 
     async def begin(
         self,
@@ -100,12 +112,16 @@ class ProcessorLifetimes:
         if lifetime.bounds is not None:
             lifetime.bounds.on_allowed = processor.feed
         self._live.add(processor)
+        for partition in processor.partitions:
+            self._left.pop(partition, None)
 
     def end(self, processor: PartitionProcessor, lifetime: ProcessorLifetime, interrupted: Sequence[Record]) -> None:
         """`interrupted`: the records that were abandoned in flight."""
         if processor in self._live:
             self._live.discard(processor)
             self._settled_before += processor.settled
+            self._received_before += processor.received
+            self._left[min(processor.partitions)] = processor.open_records
         lifetime.threads.close()
         self.crash_watch.end(lifetime.watch, lifetime.intakes)
         if self._gate is not None:

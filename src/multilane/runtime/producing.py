@@ -51,7 +51,7 @@ class ClusterTopic(NamedTuple):
 class _Ready(NamedTuple):
     """A message in bytes, and its producer."""
 
-    slot: ProducerSlot
+    slot: ProducerSlot[Producer]
     cluster: str
     record: Publish
 
@@ -178,7 +178,7 @@ class Producers:
         record = Publish(target.topic, None, key_bytes(copy.key), body_bytes(copy.body), headers)
         return _Ready(self._slot(target.cluster), target.cluster.lower(), record)
 
-    def _slot(self, cluster: str) -> ProducerSlot:
+    def _slot(self, cluster: str) -> ProducerSlot[Producer]:
         return _look_up(self._slots, cluster, "cluster")
 
     def _send(self, ready: _Ready) -> Future[RecordMetadata]:
@@ -251,6 +251,6 @@ def _report(callback: OnProduced | None, topic: str, future: Future[RecordMetada
         log.error("a message to %s was not stored: %s", topic, error)
 
 
-def _replace_if_failed(slot: ProducerSlot, producer: Producer, future: Future[RecordMetadata]) -> None:
+def _replace_if_failed(slot: ProducerSlot[Producer], producer: Producer, future: Future[RecordMetadata]) -> None:
     if not future.cancelled() and isinstance(future.exception(), ClientFailed):
         slot.replace(producer)

@@ -18,12 +18,14 @@ from typing import Any, Final, TypeVar
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ConfigError, MultilaneError
+from multilane.lanes.commit_metadata import try_limit
 from multilane.lanes.worker import WorkerDied
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
 from multilane.rate_limit import RateLimit
 from multilane.runtime.consumer_source import with_share_of_buffer
 from multilane.runtime.group_lanes import GroupLanes
+from multilane.runtime.shared_lanes import SharedLanes
 
 log = logger(__name__)
 T = TypeVar("T")
@@ -71,18 +73,24 @@ async def member_of(
     that fetch in this process."""
     properties = with_share_of_buffer(lanes.source.member_properties, members)
     consumer = AsyncConsumer(properties, clock=clock, observer=observer)
-    if not lanes.source.keeps_order:
-        return consumer
     try:
-        counts = await _until_stopped(_partition_counts(lanes, consumer, clock), stopping)
-        if counts is not None:
-            _check_equal(lanes, counts)
+        if await _until_stopped(asyncio.ensure_future(_checked(lanes, consumer, clock)), stopping):
             return consumer
     except BaseException:
         await consumer.close(0)
         raise
     await consumer.close(0)
     return None
+
+
+async def _checked(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) -> bool:
+    if lanes.source.keeps_order:
+        _check_equal(lanes, await _request_counts(lanes, consumer, clock))
+    if isinstance(lanes, SharedLanes):
+        while (most := await try_limit(consumer)) is None:  # nor could it join its group
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_RETRY_BACKOFF)
+        lanes.check_room(most)
+    return True
 
 
 async def _until_stopped(future: asyncio.Future[T], stopping: asyncio.Event) -> T | None:
@@ -96,10 +104,6 @@ async def _until_stopped(future: asyncio.Future[T], stopping: asyncio.Event) -> 
         future.cancel()
         with suppress(asyncio.CancelledError, MultilaneError):
             await future  # one user at a time: it is closed next
-
-
-def _partition_counts(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) -> asyncio.Future[Mapping[str, int]]:
-    return asyncio.ensure_future(_request_counts(lanes, consumer, clock))
 
 
 async def _request_counts(lanes: GroupLanes, consumer: AsyncConsumer, clock: Clock) -> Mapping[str, int]:

@@ -17,7 +17,6 @@ from multilane.client.consumer import Consumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import BrokerError, ConfigError, DataLoss, MultilaneError
 from multilane.logs import logger
-from multilane.spark.cut_logs import CutLogs
 from multilane.spark.offset_spec import (
     EARLIEST,
     GROUP,
@@ -34,6 +33,7 @@ from multilane.spark.offset_spec import (
 )
 from multilane.spark.options import SourceOptions
 from multilane.spark.ranges import Range, admitted, ranges_between
+from multilane.spark.truncated_logs import TruncatedLogs
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndEpoch, OffsetAndMetadata, TopicPartition
 
 log = logger(__name__)
@@ -48,7 +48,7 @@ class Planner:
         self._options = options
         self._consumer = Consumer({**options.properties, **_QUIET})
         self._reported: set[str] = set()  # data losses that were logged already
-        self._cut_logs = CutLogs(self._consumer)
+        self._truncated_logs = TruncatedLogs(self._consumer)
 
     def close(self) -> None:
         self._consumer.close(0)
@@ -170,7 +170,7 @@ class Planner:
     ) -> bool:
         """Moves positions back where a log was truncated below them: it has other records there now. Returns whether
         any log was."""
-        cut = self._cut_logs.find(known, ends)
+        cut = self._truncated_logs.find(known, ends)
         for partition, common in cut.items():
             was = f"{partition} was read up to {positions[partition]}, but its log has since been truncated at {common}"
             self._lost(f"{was} (an unclean leader election)")

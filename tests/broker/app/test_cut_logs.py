@@ -233,8 +233,8 @@ async def test_a_worker_that_reports_what_the_log_does_not_have_commits_nothing(
     app, partition = shop.app(), TopicPartition(shop.main, 0)
     lease_table, channel = LeaseTable(SystemClock()), WorkerChannel()
     collecting(app)
-    [(name, lane_factory)] = app.lane_factories(ReportBuffer()).items()
-    group = CoordinatorGroup(name, lane_factory, lease_table, SystemClock(), ReportBuffer())
+    [lane_factory] = app.lane_factories(ReportBuffer()).values()
+    group = CoordinatorGroup(lane_factory, lease_table, SystemClock(), ReportBuffer())
     running_ = asyncio.create_task(group.run())
     try:
         await until(lambda: lease_table.has_work)

@@ -61,3 +61,36 @@ def test_sigterm_ends_the_process_within_its_drain(shop, keys, code, said):
             child.kill()
     assert said in told
     assert child.returncode == code, told
+
+
+HUNG = """
+import threading
+import multilane
+app = multilane.App("multilane.yaml")
+
+@app.listener("orders")
+def handle(record: multilane.Record) -> None:
+    print(record.key.decode(), flush=True)
+    if record.key.startswith(b"hang"):
+        threading.Event().wait()
+app.run()
+"""
+
+
+def test_many_hung_plain_functions_keep_neither_their_partition_nor_the_process(shop):
+    """Beyond twice as many as lanes the partition stood still."""
+    keys = [*(f"hang{number}" for number in range(12)), "a", "b"]
+    shop.fill(keys, partitions=1)
+    shop.app(rebalanceTimeout="2s", maxProcessingTime="300ms", virtualPartitionCount=2, error=shop.make_topic(1))
+    (shop.folder / "shop_program.py").write_text(HUNG)
+    command = [sys.executable, "shop_program.py"]
+    with subprocess.Popen(command, cwd=shop.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            assert {child.stdout.readline().strip() for _ in keys} == set(keys)
+            os.kill(child.pid, signal.SIGTERM)
+            _, told = child.communicate(timeout=30)
+        finally:
+            child.kill()
+    assert "and do not end" in told
+    assert "shop_program.py:10" in told
+    assert child.returncode == 0, told

@@ -12,6 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from broker.app.conftest import Shop, running
+from broker.app.in_batches import batched
 from lane_world import until
 from multilane.app.app import App
 from multilane.cli import main
@@ -132,16 +133,17 @@ async def test_each_trigger_has_its_own_retries(shop):
     assert triggers.handled("bad") == triggers.handled("bad", shop.main) | triggers.handled("bad", retries["bad"])
 
 
-async def test_commits_wait_for_a_trigger_that_is_absent(shop):
+@pytest.mark.parametrize("run", [running, batched])
+async def test_commits_wait_for_a_trigger_that_is_absent(shop, run):
     """A deployment without it handles nothing for it, so its records may not be committed past."""
     shop.fill([f"k{n % 10}" for n in range(100)], partitions=1)
     both = Triggers(shop, ["a", "b"])
-    async with running(both.app) as task:
+    async with run(both.app) as task:
         await until(lambda: all(len(both.got[n]) == 100 for n in "ab") or task.done())
     await task
     shop.fill(["x"] * 50, topic=shop.main)
     alone = Triggers(shop, ["a"])
-    async with running(alone.app) as task:
+    async with run(alone.app) as task:
         await until(lambda: len(alone.got["a"]) == 50 or task.done())
         await until(lambda: next(iter(alone.commits().values()))[1].positions["a"].offset == 150)
     await task
@@ -149,27 +151,28 @@ async def test_commits_wait_for_a_trigger_that_is_absent(shop):
     assert offset == text.positions["b"].offset == 100
     assert text.positions["b"].absent_since is not None
     returned = Triggers(shop, ["a", "b"])
-    async with running(returned.app) as task:
+    async with run(returned.app) as task:
         await until(lambda: len(returned.got["b"]) == 50 or task.done())
         await until(lambda: next(iter(returned.commits().values()))[0] == 150)
     await task
     assert returned.got["a"] == []
 
 
-async def test_a_trigger_that_was_given_up_catches_up_by_itself(shop):
+@pytest.mark.parametrize("run", [running, batched])
+async def test_a_trigger_that_was_given_up_catches_up_by_itself(shop, run):
     """After `absentAfter` commits go on; it returns to its named position, and the commit never moves back."""
     shop.fill([f"k{n % 10}" for n in range(100)], partitions=1)
     both = Triggers(shop, ["a", "b"])
-    async with running(both.app) as task:
+    async with run(both.app) as task:
         await until(lambda: all(len(both.got[n]) == 100 for n in "ab") or task.done())
     await task
     shop.fill(["x"] * 50, topic=shop.main)
     alone = Triggers(shop, ["a"], absentAfter="1ms")
-    async with running(alone.app) as task:
+    async with run(alone.app) as task:
         await until(lambda: next(iter(alone.commits().values()))[0] == 150 or task.done())
     await task
     returned = Triggers(shop, ["a", "b"])
-    async with running(returned.app) as task:
+    async with run(returned.app) as task:
         await until(lambda: len(returned.got["b"]) == 50 or task.done())
         await until(lambda: next(iter(returned.commits().values()))[1].positions["b"].offset == 150)
         shop.fill(["y"] * 10, topic=shop.main)

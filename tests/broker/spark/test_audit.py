@@ -217,4 +217,4 @@ def test_the_command_proves_a_run_and_tells_what_a_hole_is(shop, tmp_path):
     shrunk = audit()
     assert shrunk.returncode == 1, shrunk.stdout + shrunk.stderr
     assert "NOT PROVED" in shrunk.stdout
-    assert "missing" in shrunk.stdout or "no card" in shrunk.stdout
+    assert "missing" in shrunk.stdout or "no session file" in shrunk.stdout

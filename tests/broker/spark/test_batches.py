@@ -78,6 +78,26 @@ async def hang():
 """ + OBSERVED.replace("\n    with open(os", "\n    if record.value == b'hang': await hang()\n    with open(os")
 
 
+HUNG = MODULE.replace("async def index", "def index").replace(
+    "\n    with open(os", "\n    if record.value.startswith(b'hang'): threading.Event().wait()\n    with open(os"
+)
+
+
+@pytest.mark.long
+def test_many_hung_plain_functions_keep_neither_their_partitions_nor_the_processes(shop):
+    """Six in each partition with two lanes. Their calls are carried over, and the workers end nevertheless."""
+    (shop.directory / "shop_app.py").write_text("import threading\n" + HUNG)
+    shop.configure(maxProcessingTime="300ms", virtualPartitionCount=2)
+    shop.fill(b"hang%d" % n for n in range(24))
+    with shop.running("--master", "local[2]", "--target-batch-duration", "2s", *OPTIONS) as (process, log):
+        shop.wait_for(lambda: len(shop.done) == shop.filled, log)
+        shop.fill(b"new%d" % n for n in range(40))
+        shop.wait_for(lambda: len(shop.done) == shop.filled + 40, log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    assert not any(value.startswith("hang") for value, _ in shop.done)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("many", [20, 400])
 def test_a_topic_made_again_is_read_from_its_beginning(shop, many):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -279,6 +280,110 @@ def test_a_call_that_takes_too_long_and_one_from_the_retry_topic(stall, fill, ta
     again = made.app.handle(table(f"{made.topic}-retry"), "orders").collect()
     assert [(row.topic, row.outcome) for row in again] == [(f"{made.topic}-retry", "dead")]
     assert table(f"{made.topic}-error").count() == 1
+
+
+WATCHED = """
+import asyncio
+import logging
+import re
+from multilane import App, Record
+app = App("multilane.yaml")
+loop, settled = None, 0
+class Line(logging.Handler):
+    def emit(self, record):
+        global settled
+        if found := re.search(r"settled (\\d+) \\(", record.getMessage()):
+            settled += int(found[1])
+        if settled == 39 and loop is not None:
+            loop.call_soon_threadsafe(shown.set)
+logging.getLogger("multilane.lanes.progress").addHandler(Line())
+@app.listener("orders")
+async def index(record: Record) -> None:
+    global loop, shown
+    if record.value == b"last":  # waits until the others are in a line of the log
+        loop, shown = asyncio.get_running_loop(), asyncio.Event()
+        await shown.wait()
+    if record.value.startswith(b"bad"):
+        raise ValueError("not today")
+"""
+WATCHING = """
+import logging, sys, time
+from pyspark.sql import SparkSession
+from multilane import Observer
+logging.basicConfig(level="INFO", format="DRIVER %(levelname)s %(message)s")
+bootstrap, topic, module, checkpoint = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1").getOrCreate()
+)
+options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+app = __import__(module).app
+class Printer(Observer):
+    def count(self, name, value=1, **labels):
+        print("count", name, round(value), labels, flush=True)
+    def duration(self, name, seconds, times=1, **labels):
+        print("duration", name, times, flush=True)
+app.observer = Printer()
+if checkpoint:
+    rows = spark.readStream.format("multilane").options(**options, maxOffsetsPerTrigger=10).load()
+    writer = app.handle(rows, "orders").writeStream.format("noop").option("checkpointLocation", checkpoint)
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+else:
+    app.handle(spark.read.format("multilane").options(**options).load(), "orders").collect()
+"""
+
+
+def watched(made: Stall, checkpoint: str = "") -> tuple[list[str], list[str]]:
+    """The lines that a script's user sees, and what the script's observer was given."""
+    ran = subprocess.run(
+        [sys.executable, "-c", WATCHING, made.bootstrap, made.topic, made.module, checkpoint],
+        env=dict(os.environ) | {"PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert ran.returncode == 0, ran.stderr[-4_000:]
+    return ran.stderr.splitlines(), ran.stdout.splitlines()
+
+
+def test_the_log_and_the_observer_of_a_batch(stall, fill):
+    made = stall(WATCHED, maxProcessingTime="10m")
+    fill(made.topic, [(b"bad" if n == 3 else b"good", b"k%d" % n, (), 0) for n in range(39)])
+    fill(made.topic, [(b"last", b"last", (), 0)])
+    lines, observed = watched(made)
+    workers = [found[1] for line in lines if (found := re.search(r" worker \d+ (.*)", line))]
+    driver = [line.removeprefix("DRIVER ") for line in lines if line.startswith("DRIVER ")]
+    each_ten_seconds = [re.match(r"(WARNING|INFO) consumer orders: settled (\d+) \(", line) for line in workers]
+    assert sum(int(found[2]) for found in each_ten_seconds if found) == 39
+    for told in (workers, driver):
+        [first] = [line for line in told if "failed: ValueError at" in line]
+        assert first.startswith(f"ERROR consumer orders: {made.topic}-0@3, key #")
+    assert any("raise ValueError" in line for line in lines)
+    [total] = [line for line in workers if " total " in line]
+    assert total.startswith("WARNING consumer orders, total of task 0 in stage ")
+    [summary] = [line for line in driver if " total " in line]
+    assert summary.startswith("WARNING consumer orders, total of 1 task (")
+    for told in (total, summary):
+        assert "settled 40, failed 1, retried 1, dead 0. Errors: 1 x ValueError at" in told
+    assert "count lanes.records.settled 40 {'consumer': 'orders'}" in observed
+    assert "count lanes.records.retried 1 {'consumer': 'orders'}" in observed
+    calls = [line.split() for line in observed if line.startswith("duration lanes.call.duration")]
+    assert sum(int(times) for *_, times in calls) == 40
+
+
+@pytest.mark.long
+def test_the_log_of_a_stream_has_one_total_at_its_end(stall, fill, tmp_path):
+    made = stall(SINGLE)
+    fill(made.topic, orders(60))
+    lines, observed = watched(made, str(tmp_path / "checkpoint"))
+    [summary] = [line for line in lines if " total " in line]
+    bad = sum(value == b"bad" for value, *_ in orders(60))
+    assert "DRIVER WARNING consumer orders, total of " in summary
+    assert f"settled 60, failed {bad}, retried {bad}, dead 0. Errors: {bad} x ValueError at" in summary
+    settled = [float(line.split()[2]) for line in observed if line.startswith("count lanes.records.settled")]
+    assert len(settled) > 1
+    assert sum(settled) == 60
 
 
 ON_A_CLUSTER = """

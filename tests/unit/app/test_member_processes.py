@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from multilane import Record
-from multilane.app import member_process, restarts
+from multilane.app import member_process
 from multilane.app.app import App
 from multilane.app.member_checks import check_members_differ
 from multilane.app.member_processes import MemberProcesses, run_member_processes
@@ -19,6 +19,7 @@ from multilane.config.app.loading import load_app
 from multilane.engines import spark_run
 from multilane.engines.spark_run import BATCHES, CONTINUOUS, SparkSettings, run_on_spark
 from multilane.errors import ConfigError, ConfigProblems, TargetNotFound
+from multilane.runtime import restarts
 
 MODULE = """
 import multilane

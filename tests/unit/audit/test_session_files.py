@@ -13,7 +13,7 @@ import pytest
 
 from lane_world import block_of
 from multilane.audit.begin_bounds import MIN_AHEAD
-from multilane.audit.books import OpenRange, ReadLog
+from multilane.audit.completeness import OpenRange, ReadLog
 from multilane.audit.doubts import doubts_within
 from multilane.audit.folder import AuditFolder
 from multilane.audit.merging import FILES_PER_MERGE
@@ -270,8 +270,8 @@ async def test_partitions_that_come_together_are_one_look_at_the_directory(tmp_p
     session = Session(tmp_path)
     await session.accounts.open()
     looks = []
-    listing = session.accounts._cards._folder.listing
-    monkeypatch.setattr(session.accounts._cards._folder, "listing", lambda: looks.append(1) or listing())
+    listing = session.accounts._sessions._folder.listing
+    monkeypatch.setattr(session.accounts._sessions._folder, "listing", lambda: looks.append(1) or listing())
     for _ in range(5):
         await session.accounts.begin({PLACE: Intake(PLACE, Ledger(3), ROOM)})
     await session.accounts.flush()

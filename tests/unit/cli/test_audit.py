@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from multilane.audit import run
-from multilane.audit.books import AuditFiles
+from multilane.audit.completeness import AuditFiles
 from multilane.audit.order import OrderRule
 from multilane.audit.run import GroupAudit
 from multilane.audit.spans import Span

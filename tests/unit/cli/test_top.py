@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 from multilane.app.control import controlled
 from multilane.cli import main, top_view
 from multilane.cli.top import _configured, _Histories, _watch
+from multilane.cli.top_cells import brief, state
 from multilane.cli.top_control import AppWatch
-from multilane.cli.top_view import ScreenFrame, ScreenShare, brief, fitted, line, ranges, screen, state
+from multilane.cli.top_view import ScreenFrame, ScreenShare, fitted, line, ranges, screen
 from multilane.clock import ManualClock
 from multilane.errors import NetworkError
 from multilane.group.comparison import GroupReport, Movement, PartitionRow
@@ -98,6 +99,19 @@ def test_whom_a_configuration_names(config):
     assert subjects == [payments]
     assert list(clusters) == ["other"]
     assert clusters["other"]["default.api.timeout.ms"] == 5_000
+
+
+def test_consumers_that_share_a_member_are_one_group_with_triggers(config):
+    settings = json.loads(config.read_text())
+    each = {"groupId": "shop.users", "name": "users", "cluster": "main", "sharing": "same-topic"}
+    settings["consumers"] |= {"index": each, "mail": each | {"retry": "mail.retry", "error": "mail.error"}}
+    config.write_text(json.dumps(settings))
+    (*_, users), _ = _configured(config, None, [], 5.0)
+    assert (users.name, users.group, users.topics) == ("index + mail", "shop.users", ("users", "mail.retry"))
+    index, mail = users.triggers
+    assert index == Subject("index", "shop.users", "main", ("users",), is_trigger=True)
+    assert (mail.name, mail.retry, mail.error, mail.is_trigger) == ("mail", "mail.retry", "mail.error", True)
+    assert _configured(config, None, ["mail"], 5.0)[0] == [users]
 
 
 class Lookouts:
@@ -371,3 +385,71 @@ def test_facts_are_one_line_of_json():
     }
     absent = json.loads(line([report(GroupSnapshot(SUBJECT, 0.0, missing=("orders",)))], 0.0))["groups"][0]
     assert (absent["exists"], absent["protocol"], absent["missing_topics"]) == (False, None, ["orders"])
+
+
+# --- triggers --------------------------------------------------------------------------------------------------------
+
+
+def shared_report(many: int = 2, **app: AppFailures) -> GroupReport:
+    """Trigger number n is n records behind."""
+    names = [f"trigger-{n:02}" for n in range(many)]
+    subjects = {name: Subject(name, "shop.users", topics=("users",), is_trigger=True) for name in names}
+    place = TopicPartition("users", 0)
+    member = MemberSnapshot("m", "shop", "10.0.0.5", (place,))
+    history = SnapshotHistory(10.0)
+    for at in (0.0, 5.0):
+        triggers = tuple(
+            GroupSnapshot(subjects[name], at, True, partitions={place: PartitionSnapshot(0, 900, 900 - n)})
+            for n, name in enumerate(names)
+        )
+        whole = Subject("shop.users", "shop.users", triggers=tuple(subjects.values()))
+        partitions = {place: PartitionSnapshot(0, 900, 900 - many + 1)}
+        found = history.add(
+            GroupSnapshot(whole, at, True, "consumer", "Stable", (member,), partitions, triggers=triggers)
+        )
+    with_app = tuple(replace(one, app=app.get(one.snapshot.subject.name.replace("-", "_"))) for one in found.triggers)
+    return replace(found, triggers=with_app)
+
+
+def drawn(report: GroupReport, height: int | None = None, width: int = 200) -> list[str]:
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(screen([report], ScreenFrame(0.0, "1s", height=height, width=width)))
+    return capture.get().splitlines()
+
+
+def test_triggers_stand_under_their_group_the_slowest_first():
+    failing = AppFailures(10, 7, 0, 0, 2.5, (("ValueError at a.py:3: \x1b[2Jno", 7),))
+    lines = drawn(shared_report(3, trigger_01=failing))
+    assert lines[2].startswith("group shop.users, 3 triggers (consumer) Stable, FAILING 2.5/s")
+    assert lines[3].split() == ["trigger", "lag", "settled", "beyond", "settled/s", "drained", "failing/s"]
+    assert [line.split()[:2] for line in lines[4:7]] == [["trigger-02", "2"], ["trigger-01", "1"], ["trigger-00", "0"]]
+    assert lines[4].rstrip().endswith("waiting 5 s in users/0")
+    assert lines[6].rstrip().endswith("up to date")
+    assert lines[7] == "    trigger-01: error: ValueError at a.py:3: \\x1b[2Jno (7 in the app)"
+
+
+def test_a_trigger_that_does_not_run_says_since_when():
+    report = shared_report(1)
+    (trigger,) = report.triggers
+    gone = replace(trigger, snapshot=replace(trigger.snapshot, absent_since=0))
+    assert any("not running since 1970-01-01" in line for line in drawn(replace(report, triggers=(gone,))))
+
+
+@given(st.integers(0, 60), st.integers(8, 80))
+def test_a_screen_of_triggers_fits(many, height):
+    report = shared_report(many)
+    lines = drawn(report, height)
+    assert len(lines) <= height
+    shown = sum(text.startswith("  trigger-") for text in lines)
+    assert shown >= min(many, 1 + (height >= 16))
+    if many > shown:
+        left = many - shown
+        assert any(f"and {left} more triggers, with a lag of at most {left - 1}" in text for text in lines)
+
+
+def test_programs_get_every_trigger():
+    (group,) = json.loads(line([shared_report(40)], 0.0))["groups"]
+    assert [(one["trigger"], one["lag"]) for one in group["triggers"][:2]] == [("trigger-39", 39), ("trigger-38", 38)]
+    assert len(group["triggers"]) == 40
+    assert group["triggers"][0]["failures"]["per_second"] is None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from multilane.client.blocking_calls import Wait
 from multilane.client.consumer_state import ConsumerState
 from multilane.client.events import CommitOffsets, GroupLeft, Leave, PollResumed, StepDone, Subscribe, announce
 from multilane.client.fetch.buffer import Failed
@@ -15,7 +16,6 @@ from multilane.client.fetch.cursor import Cursor
 from multilane.client.group.membership import Change, Identity, RebalanceStep
 from multilane.client.network import NetworkThread
 from multilane.client.network_events import ForGroupClient
-from multilane.client.plans import Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.client.sharing import NetworkThreadLease, ThreadTable
 from multilane.client.subscriber import Subscriber
@@ -295,7 +295,7 @@ class Looks(RebalanceListener):
     def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         began = self.desk.now
         self.desk.now += 400.0
-        self.idle.append(self.desk.state.pulse.idle(self.desk.now))
+        self.idle.append(self.desk.state.poll_activity.idle(self.desk.now))
         assert began < self.desk.now
 
 
@@ -306,14 +306,14 @@ def test_the_time_of_a_listener_is_the_applications(desk):
     desk.subscriber.enter_poll()
     run(desk.subscriber.handle(step(Change.ASSIGNED)))
     assert listener.idle == [400.0]
-    assert desk.state.pulse.idle(desk.now + 1000.0) == 0.0, "back in poll"
+    assert desk.state.poll_activity.idle(desk.now + 1000.0) == 0.0, "back in poll"
     desk.subscriber.leave_poll()
 
 
 def test_who_subscribes_long_after_it_was_made_is_not_late(desk, caplog):
     desk.now = 1000.0
     desk.subscriber.subscribe(["orders"], None)
-    assert desk.state.pulse.idle(desk.now) == 0.0
+    assert desk.state.poll_activity.idle(desk.now) == 0.0
     desk.subscriber.enter_poll()
     assert [type(event) for event in desk.events()] == [Subscribe]
     assert not caplog.text
@@ -324,7 +324,7 @@ def test_an_application_is_back_before_it_says_so(desk):
     desk.now = 1000.0
     polls: list[bool] = []
     tell = desk.subscriber._send
-    desk.subscriber._send = lambda event: (polls.append(desk.state.pulse.is_polling), tell(event))
+    desk.subscriber._send = lambda event: (polls.append(desk.state.poll_activity.is_polling), tell(event))
     desk.subscriber.enter_poll()
     assert [type(event) for event in desk.events()] == [PollResumed]
     assert polls == [True]
@@ -337,7 +337,7 @@ def test_an_application_that_was_away_for_too_long_has_no_standing_when_it_is_ba
     own(desk)
     assert desk.subscriber.may_deliver
     desk.now = 300.0
-    assert desk.state.pulse.expire(desk.now, 300.0)  # what the network thread does, long before it says so
+    assert desk.state.poll_activity.expire(desk.now, 300.0)  # what the network thread does, long before it says so
     desk.subscriber.enter_poll()
     assert not desk.subscriber.may_deliver
 
@@ -346,7 +346,7 @@ def test_no_standing_expires_while_the_application_polls(desk):
     own(desk)
     desk.now = 300.0
     desk.subscriber.enter_poll()
-    assert not desk.state.pulse.expire(desk.now, 300.0)
+    assert not desk.state.poll_activity.expire(desk.now, 300.0)
     assert desk.subscriber.may_deliver
 
 

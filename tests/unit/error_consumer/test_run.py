@@ -7,12 +7,12 @@ from uuid import uuid4
 
 from multilane.clock import ManualClock
 from multilane.config.reset import ResetPolicy
+from multilane.error_consumer.error_partition import ErrorSteps
 from multilane.error_consumer.run import ErrorRun
-from multilane.error_consumer.share import ErrorSteps
 from multilane.outcome.error_policy import ErrorRules, error_topics
 from multilane.outcome.flow import RetryFlow
 from multilane.types import TopicPartition
-from unit.error_consumer.test_share import Gate, record, under_way
+from unit.error_consumer.test_error_partition import Gate, record, under_way
 
 FLOW = RetryFlow("orders", "orders.retry", "orders.error", retry_count=1)
 PARTITION = TopicPartition("orders.error", 0)

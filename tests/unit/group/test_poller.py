@@ -13,6 +13,7 @@ from multilane.client.admin.answers import (
 )
 from multilane.clock import ManualClock
 from multilane.commit.completion_map import encode
+from multilane.commit.trigger_positions import Position
 from multilane.errors import BrokerError, broker_error
 from multilane.group import poller
 from multilane.group.poller import GroupPoller
@@ -134,3 +135,48 @@ def test_a_refusal_is_an_error(brokers):
     brokers.refused = FORBIDDEN
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
         look(Subject("g", "g"))
+
+
+def test_each_trigger_is_where_its_named_position_is(brokers):
+    """The commits name them, so nobody has to know the configuration. One they do not name begins with the group."""
+    positions = {"index": Position(40), "mail": Position(20, ((30, 39),)), "gone": Position(20, (), 1_700_000_000)}
+    brokers.groups["g"] = stable("g")
+    brokers.committed["g"] = {P0: CommittedOffset(Offset(20), -1, encode(20, (), None, positions))}
+    configured = Subject("new", "g", "main", ("orders",), is_trigger=True)
+    subject = Subject("g", "g", "main", triggers=(configured,))
+    with GroupPoller([subject], {"main": {}}) as found:
+        (snapshot,) = found.look()
+    assert snapshot.partitions[P0] == PartitionSnapshot(5, 100, 20, 0)
+    assert {one.subject.name: one.partitions[P0] for one in snapshot.triggers} == {
+        "new": PartitionSnapshot(5, 100, 20),
+        "index": PartitionSnapshot(5, 100, 40),
+        "mail": PartitionSnapshot(5, 100, 20, 10),
+        "gone": PartitionSnapshot(5, 100, 20),
+    }
+    assert {one.subject.name: one.absent_since for one in snapshot.triggers if one.absent_since} == {
+        "gone": 1_700_000_000
+    }
+
+
+def test_a_group_whose_commits_name_nobody_has_no_triggers(brokers):
+    brokers.groups["g"] = stable("g")
+    brokers.committed["g"] = {P0: CommittedOffset(Offset(20), -1, encode(20, ((30, 39),)))}
+    with GroupPoller([Subject("g", "g", "main")], {"main": {}}) as found:
+        (snapshot,) = found.look()
+    assert snapshot.triggers == ()
+    assert snapshot.partitions[P0] == PartitionSnapshot(5, 100, 20, 10)
+
+
+def test_triggers_of_other_topics_belong_to_another_member(brokers):
+    """`same-topic`: two members of one group, each with its own triggers."""
+    other = TopicPartition("users", 0)
+    brokers.logs |= {other: (0, 10)}
+    brokers.groups["g"] = stable("g")
+    brokers.committed["g"] = {
+        P0: CommittedOffset(Offset(20), -1, encode(20, (), None, {"index": Position(20)})),
+        other: CommittedOffset(Offset(5), -1, encode(5, (), None, {"mail": Position(5)})),
+    }
+    with GroupPoller([Subject("index", "g", "main", ("orders",)), Subject("g", "g", "main")], {"main": {}}) as found:
+        of_topic, of_group = found.look()
+    assert [one.subject.name for one in of_topic.triggers] == []
+    assert [one.subject.name for one in of_group.triggers] == ["index", "mail"]

@@ -56,7 +56,7 @@ async def test_a_partition_without_a_leader_keeps_no_other_from_beginning(caplog
     class Leaderless(Leader):
         async def log_ends(self, partitions, timeout=None):
             found = OffsetAndTimestamp(Offset(300), 0, LeaderEpoch(9))
-            raise PartlyFound("no offsets of t-2 before the timeout", {ONE: found})
+            raise PartlyFound("timed out while looking up the offsets of t-2", {ONE: found})
 
     starts = await LogCheck(Leaderless())({ONE: KNOWN, TWO: KNOWN})
     assert starts[ONE] == KNOWN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from multilane.clock import ManualClock
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.trigger_positions import Position
 from multilane.lanes.shared_processor import DetachLimits, SharedProcessor, Trigger
+from multilane.types import NO_EPOCH
 from multilane.wire.records.record import Record
 
 FAR = DetachLimits(1_000_000, 3600.0, 1 << 40)
@@ -275,3 +277,114 @@ async def test_the_commit_of_an_idle_partition_is_worked_out_once():
         shared.gates["b"].set()
         await turns(40)
         assert shared.processor.commit_point(PARTITION).offset == 6
+
+
+async def test_at_rest_nobody_begins_anything_nor_reads_on_its_own():
+    """A lease is over: what runs may end, and nothing is given to anybody any more."""
+    async with Shared(start=10, late=3, here=10) as shared:
+        shared.gates["here"].clear()
+        await shared.give(10, 3)
+        await shared.processor.rest(0.0)
+        assert shared.reads["late"].detached == []
+        shared.gates["here"].set()
+        await turns(40)
+        assert len(shared.got["here"]) == 2, "one in each lane"
+        assert shared.processor.triggers["here"].processor.unfinished == ()
+
+
+async def test_a_position_that_nobody_knew_is_known_with_the_first_block():
+    """Also that of a trigger that takes nothing in: else it would begin somewhere else the next time."""
+    async with Shared(start=-1, slow=-1, quick=-1) as shared:
+        shared.worlds["slow"].processor.queue.is_paused = True
+        await shared.give(70, 3)
+        assert sorted(shared.got["quick"]) == [70, 71, 72]
+        assert shared.got["slow"] == []
+        point = shared.processor.commit_point(PARTITION)
+        assert point.offset == 70
+        assert {name: position.offset for name, position in point.positions.items()} == {"slow": 70, "quick": 73}
+
+
+@pytest.mark.parametrize("ahead_of", ["where it began", "what it got"])
+async def test_records_of_a_newer_epoch_below_a_trigger_are_others_than_it_had(ahead_of):
+    """The log was cut between the shared read and a trigger that is ahead of it: its new records would be left out."""
+    cuts = []
+    async with Shared(ahead=5, here=0) as shared:
+        shared.processor.on_cut = lambda partition, offset: cuts.append((partition, offset))
+        shared.processor.triggers["ahead"].end_epoch = 0 if ahead_of == "where it began" else NO_EPOCH
+        if ahead_of == "what it got":
+            shared.processor.give(shared.processor.triggers["ahead"], of_epoch(0, block_of(["a"] * 5, 5)))
+        shared.processor.accept(of_epoch(0, block_of(["a"] * 2, 0)))
+        assert cuts == []
+        shared.processor.accept(of_epoch(1, block_of(["b"] * 2, 2)))
+        shared.processor.accept(of_epoch(1, block_of(["b"] * 8, 4)))
+        shared.processor.feed()
+        await turns(40)
+        assert cuts == [(PARTITION, 2)], "once: everything is built again then"
+        assert sorted(shared.got["here"]) == list(range(12))
+        assert sorted(shared.got["ahead"]) == (list(range(5, 10)) if ahead_of == "what it got" else [])
+
+
+async def test_a_trigger_that_begins_where_nobody_has_read_knows_no_epochs_below():
+    cuts = []
+    async with Shared(ahead=5, here=0) as shared:
+        shared.processor.on_cut = lambda partition, offset: cuts.append(offset)
+        shared.processor.accept(of_epoch(3, block_of(["a"] * 9, 0)))
+        shared.processor.feed()
+        await turns(40)
+        assert cuts == []
+        assert sorted(shared.got["ahead"]) == [5, 6, 7, 8]
+
+
+def of_epoch(epoch, block):
+    segments = block.columns.segments.copy()
+    segments[:, 1] = epoch
+    return replace(block, columns=replace(block.columns, segments=segments), leader_epoch=epoch)
+
+
+async def test_a_trigger_that_leaves_is_no_longer_waited_for_and_gets_nothing_more():
+    async with Shared(slow=0, quick=0) as shared:
+        shared.gates["slow"].clear()
+        await shared.give(0, 6)
+        assert shared.processor.commit_point(PARTITION).offset == 0
+        leaving = asyncio.ensure_future(shared.processor.release("slow", 1e9))
+        await turns()
+        await shared.give(6, 3)
+        assert len(shared.got["quick"]) == 9, "nobody waits for the records in flight"
+        assert "slow" in shared.processor.commit_point(PARTITION).positions
+        shared.gates["slow"].set()
+        await leaving
+        point = shared.processor.commit_point(PARTITION)
+        assert (point.offset, point.positions.keys()) == (9, {"quick"})
+        assert len(shared.got["slow"]) < 9
+        assert shared.processor.settled == 9 + len(shared.got["slow"])
+
+
+async def test_the_last_one_leaves_its_position_to_the_group():
+    async with Shared(start=2, last=2) as shared:
+        await shared.give(2, 6)
+        await shared.processor.release("last", 1e9)
+        point = shared.processor.commit_point(PARTITION)
+        assert (point.offset, point.runs, point.positions) == (8, (), {})
+        assert not shared.processor.wants_blocks(PARTITION)
+
+
+async def test_an_absent_one_that_leaves_holds_nothing():
+    async with Shared(absent={"gone": Position(0)}, here=0) as shared:
+        await shared.give(0, 4)
+        assert shared.processor.commit_point(PARTITION).offset == 0
+        await shared.processor.release("gone", 1e9)
+        assert shared.processor.commit_point(PARTITION).offset == 4
+
+
+@pytest.mark.parametrize(("begins", "detached"), [(3, True), (10, False), (14, False)])
+async def test_a_trigger_that_is_attached_begins_where_it_is(begins, detached):
+    async with Shared(here=0) as shared:
+        await shared.give(0, 10)
+        world = World(shared._handler("late"), lanes=2, room=100, start=begins)
+        shared.worlds["late"], reads = world, Reads()
+        shared.processor.attach(Trigger("late", world.processor, FAR, reads, -1))
+        assert bool(reads.detached) == detached
+        await shared.give(10, 10)
+        expected = [] if detached else list(range(max(begins, 10), 20))
+        assert sorted(shared.got["late"]) == expected
+        assert shared.processor.commit_point(PARTITION).positions["late"].offset == (begins if detached else 20)

@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[3] / "src" / "multilane"
 # Names that are no literals where they are counted.
 BY_CONSTANT = {
     call_timer.DURATION,
+    progress.RECEIVED,
     progress.SETTLED,
     progress.RETRIED,
     progress.REPEATED,

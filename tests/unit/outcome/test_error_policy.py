@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from multilane.outcome.error_policy import (
-    Bury,
     ErrorRules,
     GiveUp,
     Handle,
     KeepRecord,
+    MoveToDead,
     RedriveRun,
     Republish,
     WaitUntilDue,
@@ -82,7 +82,7 @@ def test_with_a_dead_topic_a_record_without_a_target_goes_there_and_stops_nobody
     """One record with an unknown X-TargetTopic stopped its partition until an operator acted."""
     rules = ErrorRules(RULES.topics, dead="all.dead")
     verdict = judged(failed("shared.error", headers), rules)
-    assert isinstance(verdict, Bury)
+    assert isinstance(verdict, MoveToDead)
     assert (verdict.copy.topic, verdict.copy.key, verdict.copy.headers) == ("all.dead", b"k", tuple(headers))
     assert "orders, orders.retry, stock" in verdict.reason
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilane.commit.completion_map import decode, encode
-from multilane.outcome.error_heads import NO_ERROR, head_of
+from multilane.outcome.error_patterns import NO_ERROR, pattern_of
 from multilane.outcome.headers import ERROR_MESSAGE
 from multilane.outcome.redrive import Filter, Groups, ReplayMarks, ReplayPace
 from unit.outcome.records import record
@@ -27,11 +27,11 @@ from unit.outcome.records import record
     ],
 )
 def test_heads(text, head):
-    assert head_of(text) == head
+    assert pattern_of(text) == head
 
 
 def test_heads_are_bounded():
-    assert len(head_of("x " * 10_000_000)) == 120
+    assert len(pattern_of("x " * 10_000_000)) == 120
 
 
 def failed(text, **fields):
@@ -44,9 +44,9 @@ def test_groups():
     groups.add(failed("E: order 2", partition=0, offset=9, timestamp=10), is_replayed=True)
     groups.add(record("e", partition=1, offset=1))
     first, second = groups.listed()
-    assert (first.head, first.count, first.replayed, first.first, first.last) == ("E: order #", 2, 1, 10, 30)
+    assert (first.pattern, first.count, first.replayed, first.first, first.last) == ("E: order #", 2, 1, 10, 30)
     assert (first.partitions, first.example) == ({0, 2}, "e/0@9")
-    assert second.head == NO_ERROR
+    assert second.pattern == NO_ERROR
 
 
 def test_not_more_groups_than_a_person_can_read():

@@ -6,10 +6,10 @@ import pytest
 
 from multilane.clock import ManualClock
 from multilane.errors import DataLoss
-from multilane.spark.cut_logs import CutLogs
 from multilane.spark.options import source_options
 from multilane.spark.planning import StreamPlanner
 from multilane.spark.ranges import Range
+from multilane.spark.truncated_logs import TruncatedLogs
 from multilane.types import OffsetAndEpoch, OffsetAndMetadata, TopicPartition
 
 ONE = TopicPartition("orders", 1)
@@ -77,7 +77,7 @@ class Logs:
 def over(planner, logs):
     planner._consumer.close(0)
     planner._consumer = logs
-    planner._cut_logs = CutLogs(logs)
+    planner._truncated_logs = TruncatedLogs(logs)
     planner._ids = {"orders": ""}
     return planner
 

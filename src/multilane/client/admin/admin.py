@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from uuid import UUID
 
 from multilane.client.admin import answers
+from multilane.client.admin.admin_requests import AdminRequest, AdminRequests
 from multilane.client.admin.answers import (
     ClusterDescription,
     CommittedOffset,
@@ -21,8 +22,7 @@ from multilane.client.admin.answers import (
     GroupListing,
     TopicDescription,
 )
-from multilane.client.admin.asking import AdminQuestion, Asker
-from multilane.client.admin.farewell import leave_question
+from multilane.client.admin.member_removal import leave_request
 from multilane.client.admin.offset_lookup import OffsetLookup
 from multilane.client.admin.offsets_partition import OFFSETS_TOPIC, offsets_partition
 from multilane.client.admin.topic_writes import TopicWrites
@@ -78,7 +78,7 @@ class Admin:
     ) -> None:
         config = parse_connection(merged(properties, more))
         self._writes = TopicWrites(config)
-        self._asker = Asker(config, clock, observer)
+        self._requests = AdminRequests(config, clock, observer)
 
     def __enter__(self) -> Self:
         return self
@@ -90,17 +90,17 @@ class Admin:
 
     def close(self) -> None:
         """A second call does nothing."""
-        self._asker.close()
+        self._requests.close()
         self._writes.close()
 
     # --- the cluster and its topics ----------------------------------------------------------------------------------
 
     def cluster(self, timeout: float | None = None) -> ClusterDescription:
-        return self._cluster(self._asker.deadline(timeout))
+        return self._cluster(self._requests.deadline(timeout))
 
     def topics(self, names: Collection[str] | None = None, timeout: float | None = None) -> dict[str, TopicDescription]:
         """The named topics, or all of them. Raises if a named topic does not exist."""
-        return self._topics(names, self._asker.deadline(timeout))
+        return self._topics(names, self._requests.deadline(timeout))
 
     def offsets(
         self,
@@ -114,34 +114,34 @@ class Admin:
 
         None if there is no such record: none at or after the given time, or none at all for `max_timestamp`.
         """
-        deadline = self._asker.deadline(timeout)
-        lookup = OffsetLookup(self._asker, lambda names: self._topics(names, deadline), deadline)
+        deadline = self._requests.deadline(timeout)
+        lookup = OffsetLookup(self._requests, lambda names: self._topics(names, deadline), deadline)
         return lookup.find(partitions, _timestamp(at), read_committed=read_committed)
 
     # --- groups ------------------------------------------------------------------------------------------------------
 
     def groups(self, timeout: float | None = None) -> tuple[GroupListing, ...]:
         """All groups of all brokers. Starts again if a broker leaves, because its groups move."""
-        deadline = self._asker.deadline(timeout)
+        deadline = self._requests.deadline(timeout)
         failures = 0
         while True:
             try:
                 return self._groups(deadline)
             except NetworkError as error:
                 failures += 1
-                self._asker.pause(failures, deadline, error)
+                self._requests.pause(failures, deadline, error)
 
     def describe_groups(self, names: Iterable[str], timeout: float | None = None) -> dict[str, GroupDescription]:
         """Members and their partitions, for groups of both protocols. Raises if a group does not exist."""
-        deadline = self._asker.deadline(timeout)
+        deadline = self._requests.deadline(timeout)
         return {name: self._describe(name, deadline) for name in name_list(names, "groups")}
 
     def remove_member(self, member: Identity, timeout: float | None = None) -> None:
         """Leave a group on behalf of a dead member, so that its partitions are free before its session timeout. If the
         member is still alive, its group fences it."""
-        deadline = self._asker.deadline(timeout)
-        question = leave_question(member)
-        self._asker.ask_responsible(lambda: self._coordinator(member.group, deadline), question, deadline)
+        deadline = self._requests.deadline(timeout)
+        request = leave_request(member)
+        self._requests.ask_responsible(lambda: self._coordinator(member.group, deadline), request, deadline)
 
     def offsets_partition(self, group: str, timeout: float | None = None) -> int:
         """The partition of `__consumer_offsets` with a group's commits; its leader coordinates the group."""
@@ -157,14 +157,14 @@ class Admin:
         The result is always the coordinator's response: the request is retried while there is no coordinator, or while
         it loads. Omits the offsets of deleted topics.
         """
-        deadline = self._asker.deadline(timeout)
-        question = AdminQuestion(
+        deadline = self._requests.deadline(timeout)
+        request = AdminRequest(
             ApiKey.OFFSET_FETCH,
             lambda version: offset_fetch_request(version, group),
             OFFSET_FETCH_AT_LEAST,
             lambda response: _offsets_error(response, group),
         )
-        response, _ = self._asker.ask_responsible(lambda: self._coordinator(group, deadline), question, deadline)
+        response, _ = self._requests.ask_responsible(lambda: self._coordinator(group, deadline), request, deadline)
         offsets: Any = answers.offsets_group(response, group)
         ids = [topic.topic_id for topic in offsets.topics if not hasattr(topic, "name")]
         return answers.committed_in(offsets, self._names_by_id(ids, deadline) if ids else {})
@@ -183,52 +183,52 @@ class Admin:
         -1 selects the cluster's default, for partitions and for the replication factor.
         """
         deadline = self._write_deadline(timeout)
-        self._writes.create_topics(topics, replication_factor, configs or {}, self._asker.left(deadline))
+        self._writes.create_topics(topics, replication_factor, configs or {}, self._requests.left(deadline))
         self._wait_topics(tuple(topics), _all_led, deadline)
 
     def delete_topics(self, names: Collection[str], timeout: float | None = None) -> None:
         deadline = self._write_deadline(timeout)
-        self._writes.delete_topics(name_list(names, "topics"), self._asker.left(deadline))
+        self._writes.delete_topics(name_list(names, "topics"), self._requests.left(deadline))
 
     def create_partitions(self, totals: Mapping[str, int], timeout: float | None = None) -> None:
         """Increase each topic's number of partitions to the given total; wait until the new ones have leaders."""
         deadline = self._write_deadline(timeout)
-        self._writes.create_partitions(totals, self._asker.left(deadline))
+        self._writes.create_partitions(totals, self._requests.left(deadline))
         self._wait_topics(tuple(totals), lambda t: len(t.partitions) >= totals[t.name] and _all_led(t), deadline)
 
     def alter_topic_config(self, topic: str, changes: Mapping[str, str | None], timeout: float | None = None) -> None:
         """Set the given configurations and keep the others; None restores the default."""
         deadline = self._write_deadline(timeout)
-        self._writes.alter_topic_config(topic, changes, self._asker.left(deadline))
+        self._writes.alter_topic_config(topic, changes, self._requests.left(deadline))
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Delete the records before an offset (-1: all records); returns the new first offset of each log."""
         deadline = self._write_deadline(timeout)
-        return self._writes.delete_records(before, self._asker.left(deadline))
+        return self._writes.delete_records(before, self._requests.left(deadline))
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _write_deadline(self, timeout: float | None) -> float:
-        self._asker.check()
-        return self._asker.deadline(timeout)
+        self._requests.check()
+        return self._requests.deadline(timeout)
 
     def _cluster(self, deadline: float) -> ClusterDescription:
-        question = AdminQuestion(ApiKey.METADATA, partial(metadata_request, topics=(), create=False), METADATA_AT_LEAST)
-        return answers.cluster_in(self._asker.ask(question, deadline))
+        request = AdminRequest(ApiKey.METADATA, partial(metadata_request, topics=(), create=False), METADATA_AT_LEAST)
+        return answers.cluster_in(self._requests.ask(request, deadline))
 
     def _topics(self, names: Collection[str] | None, deadline: float) -> dict[str, TopicDescription]:
         wanted = None if names is None else name_list(names, "topics")
         if wanted == ():
             return {}
-        question = AdminQuestion(
+        request = AdminRequest(
             ApiKey.METADATA,
             partial(metadata_request, topics=wanted, create=False),
             METADATA_AT_LEAST,
             lambda response: answers.topic_errors(response, named=wanted is not None),
         )
-        return answers.topics_in(self._asker.ask(question, deadline))
+        return answers.topics_in(self._requests.ask(request, deadline))
 
     def _wait_topics(self, names: tuple[str, ...], ready: Callable[[TopicDescription], bool], deadline: float) -> None:
         """The controller responds before every broker knows of the change."""
@@ -244,24 +244,24 @@ class Admin:
             if len(found) == len(names) and all(map(ready, found.values())):
                 return
             failures += 1
-            self._asker.pause(failures, deadline, missing)
+            self._requests.pause(failures, deadline, missing)
 
     def _names_by_id(self, ids: Collection[UUID], deadline: float) -> dict[UUID, str]:
-        question = AdminQuestion(
+        request = AdminRequest(
             ApiKey.METADATA,
             partial(metadata_request, topics=None, create=False, ids=tuple(ids)),
             IDS_AT_LEAST,
             lambda response: answers.topic_errors(response, named=False),
         )
-        found = answers.topics_in(self._asker.ask(question, deadline))
+        found = answers.topics_in(self._requests.ask(request, deadline))
         return {t.id: t.name for t in found.values() if t.id is not None}
 
     def _groups(self, deadline: float) -> tuple[GroupListing, ...]:
-        question = AdminQuestion(ApiKey.LIST_GROUPS, list_groups_request, LIST_GROUPS_AT_LEAST, _listing_error)
+        request = AdminRequest(ApiKey.LIST_GROUPS, list_groups_request, LIST_GROUPS_AT_LEAST, _listing_error)
         found: dict[str, GroupListing] = {}
         for broker in self._cluster(deadline).brokers:
             find = partial(self._check_present, broker.id, deadline)
-            response, node = self._asker.ask_responsible(find, question, deadline)
+            response, node = self._requests.ask_responsible(find, request, deadline)
             found |= {group.id: group for group in answers.listings_in(response, node)}
         return tuple(sorted(found.values(), key=lambda g: g.id))
 
@@ -271,13 +271,13 @@ class Admin:
         return node
 
     def _coordinator(self, group: str, deadline: float) -> NodeId:
-        question = AdminQuestion(
+        request = AdminRequest(
             ApiKey.FIND_COORDINATOR,
             lambda version: find_coordinator_request(version, group),
             FIND_COORDINATOR_AT_LEAST,
             lambda response: _coded(answers.coordinator_in(response, group)[0], f"FindCoordinator of group {group}"),
         )
-        return answers.coordinator_in(self._asker.ask(question, deadline), group)[1]
+        return answers.coordinator_in(self._requests.ask(request, deadline), group)[1]
 
     def _describe(self, group: str, deadline: float) -> GroupDescription:
         """Brokers before 3.7 do not support ConsumerGroupDescribe; others answer it only for KIP-848 groups."""
@@ -301,10 +301,10 @@ class Admin:
     def _ask_group(
         self, api: ApiKey, build: Callable[[int, tuple[str, ...]], Any], at_least: int, group: str, deadline: float
     ) -> tuple[Any, NodeId]:
-        question = AdminQuestion(
+        request = AdminRequest(
             api, lambda v: build(v, (group,)), at_least, lambda response: _group_error(response, group)
         )
-        response, node = self._asker.ask_responsible(lambda: self._coordinator(group, deadline), question, deadline)
+        response, node = self._requests.ask_responsible(lambda: self._coordinator(group, deadline), request, deadline)
         return next(g for g in response.groups if str(g.group_id) == group), node
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.admin.asking import AdminQuestion, Asker
+from multilane.client.admin.admin_requests import AdminRequest, AdminRequests
 from multilane.errors import MultilaneError, broker_error
 from multilane.types import LeaderEpoch, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import (
@@ -33,8 +33,8 @@ _TIMEOUT_MS: Final = 30_000
 
 
 class OffsetLookup:
-    def __init__(self, asker: Asker, describe: Describe, deadline: float) -> None:
-        self._asker = asker
+    def __init__(self, requests: AdminRequests, describe: Describe, deadline: float) -> None:
+        self._requests = requests
         self._describe = describe
         self._deadline = deadline
         self._found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
@@ -50,19 +50,19 @@ class OffsetLookup:
             if not open_:
                 return {p: self._found[p] for p in wanted}
             if failures:
-                self._asker.pause(failures, self._deadline, self._error or broker_error(_NO_LEADER, "Metadata"))
+                self._requests.pause(failures, self._deadline, self._error or broker_error(_NO_LEADER, "Metadata"))
             failures += 1
             self._round(self._leaders(open_), timestamp, read_committed)
 
     def _round(self, leaders: Leaders, timestamp: int, read_committed: bool) -> None:
         """Send to all leaders at once, then wait for each."""
         asked = [
-            (node, epochs, self._asker.send(_question(epochs, timestamp, read_committed), self._deadline, node))
+            (node, epochs, self._requests.send(_request(epochs, timestamp, read_committed), self._deadline, node))
             for node, epochs in leaders.items()
         ]
         for node, epochs, future in asked:
             find = partial(self._leader_of, next(iter(epochs)))
-            response = self._asker.wait_responsible(future, node, find, self._deadline)
+            response = self._requests.wait_responsible(future, node, find, self._deadline)
             if response is not None:
                 self._take(response, epochs)
 
@@ -101,9 +101,9 @@ class OffsetLookup:
         return next(iter(self._leaders([partition])), None)
 
 
-def _question(epochs: Mapping[TopicPartition, LeaderEpoch], timestamp: int, read_committed: bool) -> AdminQuestion:
+def _request(epochs: Mapping[TopicPartition, LeaderEpoch], timestamp: int, read_committed: bool) -> AdminRequest:
     wanted = {p: (timestamp, int(epoch)) for p, epoch in epochs.items()}
-    return AdminQuestion(
+    return AdminRequest(
         ApiKey.LIST_OFFSETS,
         lambda version: list_offsets_request(version, wanted, read_committed=read_committed, timeout_ms=_TIMEOUT_MS),
         MAX_TIMESTAMP_AT_LEAST if timestamp == MAX_TIMESTAMP else LIST_OFFSETS_AT_LEAST,

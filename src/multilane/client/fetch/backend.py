@@ -24,12 +24,12 @@ from multilane.client.events import (
     SetPaused,
     announce,
 )
-from multilane.client.fetch.beginnings import Beginnings, Group
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.offsets import FoundOffsets, OffsetQuery, OffsetsManager
 from multilane.client.fetch.reader import ErrorHandlers, FetchPolicy, Reader
 from multilane.client.fetch.reset import ResetRule
+from multilane.client.fetch.start_offsets import Group, StartOffsets
 from multilane.client.fetch.validation import Truncation, ValidationManager
 from multilane.client.futures import fulfil, refuse
 from multilane.client.net.request_state import RequestBackoff
@@ -94,7 +94,7 @@ class Backend:
         self._touch = context.touch
         self._cursors = CursorTable(self._on_cursor)
         self._interest: frozenset[str] = frozenset()
-        self._beginnings = Beginnings(group, self._cursors, buffer, reset, self._stop, self._id_of)
+        self._start_offsets = StartOffsets(group, self._cursors, buffer, reset, self._stop, self._id_of)
         backoff = RequestBackoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._offsets = OffsetsManager(
             context.metadata,
@@ -159,7 +159,7 @@ class Backend:
     def close(self, reason: MultilaneError | None = None) -> None:
         self._offsets.abandon(reason or ClientClosed("the consumer was closed during an offset lookup"))
         self._fetching.leave(self._reader)
-        self._beginnings.give_up(self._cursors.keep_only({}))
+        self._start_offsets.give_up(self._cursors.keep_only({}))
         self._watch(frozenset())
 
     def topic_failed(self, topic: str, error: MultilaneError) -> None:
@@ -187,11 +187,11 @@ class Backend:
     # --- events of the application -----------------------------------------------------------------------------------
 
     def _assign(self, event: Assign) -> None:
-        self._beginnings.give_up(self._cursors.keep_only({p: g for p, (g, _) in event.starts.items()}))
+        self._start_offsets.give_up(self._cursors.keep_only({p: g for p, (g, _) in event.starts.items()}))
         fresh = [Cursor(p, g, start) for p, (g, start) in event.starts.items() if self._cursors.get(p) is None]
         for cursor in fresh:
             self._cursors.put(cursor)
-        self._beginnings.ask(fresh)
+        self._start_offsets.ask(fresh)
         self._watch(self._cursors.topics())
 
     def _watch(self, topics: frozenset[str]) -> None:
@@ -205,7 +205,7 @@ class Backend:
         if old is None:
             return
         cursor = Cursor(event.partition, event.generation, event.start)
-        self._beginnings.give_up([old])
+        self._start_offsets.give_up([old])
         cursor.paused = old.paused  # but not the leader epoch: an epoch given by the application is validated
         if isinstance(event.start, At) and cursor.topic_id is None:  # an offset in the log known so far
             cursor.topic_id, cursor.former_topic_ids = old.topic_id, old.former_topic_ids

@@ -110,7 +110,8 @@ class OffsetsManager:
             missing = ", ".join(str(p) for p in sorted(set(query.wanted) - set(query.found))[:5])
             error = query.last_error or self._metadata.failure
             cause = f": {error}" if error else ""
-            query.done(None, PartlyFound(f"no offsets of {missing} before the timeout{cause}", dict(query.found)))
+            text = f"timed out while looking up the offsets of {missing}{cause}"
+            query.done(None, PartlyFound(text, dict(query.found)))
 
     def _poll_query(self, query: OffsetQuery, now: float, requests: list[UnsentRequest]) -> float:
         open_ = {p: t for p, t in query.wanted.items() if p not in query.found and p not in query.in_flight}

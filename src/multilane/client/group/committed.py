@@ -85,7 +85,7 @@ class _OffsetsWanted(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _CommittedQuestion:
+class _CommittedCall:
     """A call of the application: answered completely or not at all."""
 
     open: set[TopicPartition]
@@ -144,11 +144,11 @@ class CommittedManager:
     def committed(
         self, partitions: Collection[TopicPartition], deadline: float, future: Future[CommittedOffsets]
     ) -> None:
-        question = _CommittedQuestion(set(partitions), deadline, future)
-        if question.open:
-            self._wanted.append(question)
+        call = _CommittedCall(set(partitions), deadline, future)
+        if call.open:
+            self._wanted.append(call)
         else:
-            question.take({})
+            call.take({})
 
     def want(
         self,
@@ -167,17 +167,17 @@ class CommittedManager:
                 wanted.open.difference_update(partitions)
         self._remove_answered()
 
-    def refuse_questions(self, error: MultilaneError) -> None:
+    def refuse_calls(self, error: MultilaneError) -> None:
         """The group is refused at present: calls of the application fail, starting partitions keep waiting."""
         for wanted in self._wanted:
-            if isinstance(wanted, _CommittedQuestion):
+            if isinstance(wanted, _CommittedCall):
                 wanted.fail(dict.fromkeys(wanted.open, error))
         self._remove_answered()
 
     def abandon(self, error: MultilaneError) -> None:
         """The consumer closes: fails calls of the application and forgets starting partitions."""
         abandoned = self._wanted
-        self.refuse_questions(error)
+        self.refuse_calls(error)
         for wanted in abandoned:
             wanted.open.clear()
         self._wanted = []
@@ -249,7 +249,7 @@ class CommittedManager:
             self._listeners.login_refused(error)
         # A refused login may be accepted later, and the end of the client is reported elsewhere: no partition's fault.
         spared = isinstance(error, AuthenticationError | ClientClosed | ClientFailed)
-        for wanted in [w for w in batch.wanted if w.open and (isinstance(w, _CommittedQuestion) or not spared)]:
+        for wanted in [w for w in batch.wanted if w.open and (isinstance(w, _CommittedCall) or not spared)]:
             wanted.fail(dict.fromkeys(wanted.open, error))
         self._remove_answered()
 

@@ -71,7 +71,7 @@ class _Search:
 
 
 @dataclass(slots=True, eq=False)
-class _CoordinatorQuestion:
+class _CoordinatorRequest:
     """One request. Its version decides which of the searches it really covers (`asked`)."""
 
     searches: Sequence[_Search]
@@ -153,28 +153,28 @@ class CoordinatorManager:
         for search in searches:
             search.state.sent()
             self._wanted.pop(search.group, None)
-        question = _CoordinatorQuestion(searches, searches)
+        request = _CoordinatorRequest(searches, searches)
         return UnsentRequest(
             api=ApiKey.FIND_COORDINATOR,
-            build=lambda version: self._build(question, version),
-            on_response=lambda response, now: self._on_response(question, response, now),
-            on_failure=lambda error, now: self._on_failure(question, error, now),
+            build=lambda version: self._build(request, version),
+            on_response=lambda response, now: self._on_response(request, response, now),
+            on_failure=lambda error, now: self._on_failure(request, error, now),
             at_least=FIND_COORDINATOR_AT_LEAST,
         )
 
-    def _build(self, question: _CoordinatorQuestion, version: int) -> Any:
+    def _build(self, request: _CoordinatorRequest, version: int) -> Any:
         self._one_by_one = version < COORDINATORS_TOGETHER
         if self._one_by_one:
-            question.asked = question.searches[:1]
-        return find_coordinators_request(version, [s.group for s in question.asked])
+            request.asked = request.searches[:1]
+        return find_coordinators_request(version, [s.group for s in request.asked])
 
-    def _on_response(self, question: _CoordinatorQuestion, response: Any, now: float) -> None:
+    def _on_response(self, request: _CoordinatorRequest, response: Any, now: float) -> None:
         if hasattr(response, "coordinators"):
             answers = {str(c.key): c for c in response.coordinators}
         else:
-            answers = {question.asked[0].group: response}
-        for search in question.searches:
-            if search not in question.asked:
+            answers = {request.asked[0].group: response}
+        for search in request.searches:
+            if search not in request.asked:
                 self._ask_later(search)
             elif search.group in answers:
                 self._answered(search, answers[search.group], now)
@@ -204,13 +204,13 @@ class CoordinatorManager:
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
-    def _on_failure(self, question: _CoordinatorQuestion, error: MultilaneError, now: float) -> None:
+    def _on_failure(self, request: _CoordinatorRequest, error: MultilaneError, now: float) -> None:
         if isinstance(error, ClientClosed | ClientFailed):
             return  # the network thread ends and reports that itself
         login_refused = isinstance(error, AuthenticationError)
         all_refused = login_refused or isinstance(error, UnsupportedVersion)
-        blamed = question.searches if all_refused else question.asked
-        for search in question.searches:
+        blamed = request.searches if all_refused else request.asked
+        for search in request.searches:
             if error.retriable and not login_refused:
                 self._retry(search, error, now)
             elif search in blamed and (all_refused or len(blamed) == 1):

@@ -2,7 +2,7 @@
 
 Thread: network. The application thread reaches it by events only.
 
-Owns the choice of the protocol. The rest is wiring: a subscription becomes topics to watch and a membership; a
+Owns the choice of the protocol. The rest is wiring: a subscription becomes a `TopicInterest` and a membership; a
 rebalance step of the membership goes to the application as an event, and its completion comes back as one.
 """
 
@@ -42,12 +42,13 @@ from multilane.client.group.membership import (
     MemberPolicy,
     Membership,
     MemberStanding,
-    Pulse,
+    PollActivity,
     RebalanceStep,
     Subscription,
 )
 from multilane.client.group.session import GroupSession
-from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames, WantedTopics
+from multilane.client.group.topic_interest import TopicInterest
+from multilane.client.group.wanted_topics import WantedTopics
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import Poll, RequestManager, poll_all
 from multilane.config.consumer_table import DEFAULT_STRATEGY
@@ -88,7 +89,7 @@ class GroupClient:
         config: ConsumerConfig,
         context: GroupContext,
         background: EventQueue[BackgroundEvent],
-        pulse: Pulse,
+        poll_activity: PollActivity,
         standing: MemberStanding,
         name: str,
     ) -> None:
@@ -97,12 +98,12 @@ class GroupClient:
         self.client_id = config.connection.client_id
         self._context = context
         self._background = background
-        self._pulse = pulse
+        self._poll_activity = poll_activity
         self._watcher = MemberWatch(self._group, standing, background, context.observer, self._readable_partitions)
         self._name = name
         self._backoff = RequestBackoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._membership: Membership | None = None
-        self._wanted: WantedTopics | None = None
+        self._interest = TopicInterest(context.metadata, create=config.allow_auto_create_topics)
         self._subscription: Subscription | None = None
         group = config.group
         own = {assignor.name: assignor for assignor in map(find_assignor, group.own_assignors)}
@@ -110,8 +111,6 @@ class GroupClient:
         self._no_consumer_protocol: MultilaneError | None = None
         self._limits: BrokerLimits | GroupSession | None = None
         self._session: float | None = None  # seconds, as reported by the broker
-        self._interest: frozenset[str] = frozenset()
-        self._watches_all = False
         metadata = context.metadata
         self._commits = CommitManager(
             self._group,
@@ -184,7 +183,7 @@ class GroupClient:
 
     def part(self, left: Callable[[], None], now: float) -> None:
         """The consumer closes. `left` is called once: when the group has been notified, or cannot or need not be."""
-        self._wanted = self._subscription = self._no_consumer_protocol = self._limits = None
+        self._interest.wanted = self._subscription = self._no_consumer_protocol = self._limits = None
         self.close(ClientClosed("the consumer was closed while it waited for its group"))
         if self._membership is None:
             left()
@@ -194,9 +193,7 @@ class GroupClient:
     def close(self, reason: MultilaneError) -> None:
         self._commits.abandon(reason)
         self._committed.abandon(reason)
-        self._context.metadata.drop_interest(self._interest, create=self._config.allow_auto_create_topics)
-        self._interest = frozenset()
-        self._watch_all(False)
+        self._interest.drop()
 
     # --- calls of the network thread ---------------------------------------------------------------------------------
 
@@ -207,47 +204,38 @@ class GroupClient:
         """The lookup of the coordinator was refused: the next poll raises the error, and pending calls fail."""
         self.failed(error)
         self._commits.abandon(error)
-        self._committed.refuse_questions(error)
+        self._committed.refuse_calls(error)
 
     def topic_failed(self, topic: str, error: MultilaneError) -> None:
         """Only errors of topics subscribed to by name are raised; a pattern may match topics that are not readable."""
-        if isinstance(self._wanted, TopicNames) and topic in self._wanted.topics:
+        if self._interest.names(topic):
             self.failed(error)
 
     def on_cluster(self, _cluster: Cluster, now: float) -> None:
-        if isinstance(self._wanted, ClientPattern) and self._context.metadata.has_all:
+        if self._interest.follows_metadata and self._interest.is_resolved:
             self._update_membership(now)
 
     # --- membership --------------------------------------------------------------------------------------------------
 
     def _subscribe(self, wanted: WantedTopics, now: float) -> None:
-        self._wanted = wanted
-        self._watch_all(isinstance(wanted, ClientPattern))
+        self._interest.want(wanted)
         if self._membership is None:
             self._membership = self._first_choice()
-        if not isinstance(wanted, ClientPattern) or self._context.metadata.has_all:
-            self._update_membership(now)  # a pattern waits for the list of topics
+        if self._interest.is_resolved:
+            self._update_membership(now)
 
     def _update_membership(self, now: float) -> None:
-        match self._wanted:
-            case TopicNames(topics):
-                subscription = Subscription(topics)
-            case ClientPattern() as pattern:
-                known = self._context.metadata.cluster.topics.values()
-                readable = [t.name for t in known if not (pattern.without_internal and t.is_internal)]
-                subscription = Subscription(pattern.fitting(readable))
-            case ServerPattern(regex):
-                subscription = Subscription(regex=regex)
-            case None:
-                return
+        subscription = self._interest.subscription()
+        if subscription is None:
+            return
         if self._membership is not None and subscription != self._subscription:
             self._subscription = subscription
             self._membership.subscribe(subscription, now)
             self._watch()
 
     def _leave(self, event: Leave, now: float) -> None:
-        self._wanted = self._subscription = None
-        self._watch_all(False)
+        self._interest.want(None)
+        self._subscription = None
         if self._membership is None:
             fulfil(event.future, None)
         else:
@@ -262,7 +250,7 @@ class GroupClient:
         self._limits = GroupSession(self._group, self._context.coordinators, self._backoff, self._note_session)
         return ConsumerMembership(
             self._policy(),
-            self._pulse,
+            self._poll_activity,
             self._context.coordinators,
             self._listeners(),
             self._unsupported,
@@ -301,7 +289,7 @@ class GroupClient:
     def _classic(self) -> Membership:
         self._limits, self._session = BrokerLimits(self._group, self._context.coordinators, self._advise), None
         return ClassicMembership(
-            self._policy(), self._pulse, self._context.coordinators, self._listeners(), self._assignors
+            self._policy(), self._poll_activity, self._context.coordinators, self._listeners(), self._assignors
         )
 
     def _note_session(self, seconds: float) -> None:
@@ -339,7 +327,7 @@ class GroupClient:
 
     def _owned(self) -> frozenset[TopicPartition] | None:
         """None if partitions are assigned manually."""
-        if self._membership is None or self._wanted is None:
+        if self._membership is None or self._interest.wanted is None:
             return None
         return self._membership.owned
 
@@ -360,21 +348,8 @@ class GroupClient:
         topics = frozenset() if self._subscription is None else self._subscription.topics
         return sum(len(known[topic].partitions) for topic in topics if topic in known)
 
-    # --- topics to watch ---------------------------------------------------------------------------------------------
-
     def _watch(self) -> None:
-        wanted: frozenset[str] = frozenset() if self._subscription is None else self._subscription.topics
-        if self._membership is not None and self._wanted is not None:
-            wanted |= self._membership.topics_to_watch
-        if wanted != self._interest:
-            create = self._config.allow_auto_create_topics
-            self._context.metadata.add_interest(wanted - self._interest, create=create)
-            self._context.metadata.drop_interest(self._interest - wanted, create=create)
-            self._interest = wanted
-
-    def _watch_all(self, wanted: bool) -> None:
-        if wanted and not self._watches_all:
-            self._context.metadata.watch_all()
-        elif self._watches_all and not wanted:
-            self._context.metadata.unwatch_all()
-        self._watches_all = wanted
+        topics: frozenset[str] = frozenset() if self._subscription is None else self._subscription.topics
+        if self._membership is not None and self._interest.wanted is not None:
+            topics |= self._membership.topics_to_watch
+        self._interest.watch(topics)

@@ -1,7 +1,7 @@
 """What the two group protocols have in common: the types shared by a membership, its consumer and its coordinator.
 
-Thread: network, which owns memberships. Only `Pulse` and `MemberStanding` have two sides: one thread writes, the other
-reads.
+Thread: network, which owns memberships. Only `PollActivity` and `MemberStanding` have two sides: one thread writes,
+the other reads.
 
 A membership is a request manager. It never calls the application: it sends a `RebalanceStep` to the application thread
 as an event and continues when `step_done` returns the ticket. At most one step is open. In a step the application
@@ -93,7 +93,7 @@ class MemberStanding:
         return self.identity is not None and now <= self.fenced_after
 
 
-class Pulse:
+class PollActivity:
     """When the application last polled. Written by its thread, read by the network thread.
 
     The lock orders a new poll and an expiry: a poll that begins after `expire` finds no identity, and a consumer does
@@ -111,7 +111,7 @@ class Pulse:
     def idle(self, now: float) -> float:
         return 0.0 if self.is_polling else now - self.last
 
-    def beat(self, now: float, *, is_polling: bool) -> float:
+    def note(self, now: float, *, is_polling: bool) -> float:
         """The application enters or leaves poll(). Returns the seconds since its last call."""
         with self._lock:
             idle = self.idle(now)

@@ -3,7 +3,7 @@
 Thread: none (pure state machine); owned by the network thread, one per membership under the consumer protocol.
 
 The group's own setting counts, else the broker's default. A client that may not read settings learns neither and
-assumes three heartbeat intervals. A question that fails for the moment is asked again: the broker's default may be
+assumes three heartbeat intervals. A request that fails for the moment is sent again: the broker's default may be
 longer than the group's setting.
 """
 

@@ -30,7 +30,7 @@ def look_up(host: str, port: int) -> list[SocketAddress]:
 
 
 @dataclass(slots=True, eq=False)
-class _NameQuestion:
+class _NameLookup:
     future: Future[list[SocketAddress]]
     done_at: float = math.inf  # written once, by the thread of the lookup
 
@@ -47,30 +47,30 @@ class Resolver:
         self._wake = wake
         self._look = look
         self._monotonic = monotonic
-        self._under_way: dict[tuple[str, int], _NameQuestion] = {}
+        self._under_way: dict[tuple[str, int], _NameLookup] = {}
 
     def addresses(self, host: str, port: int) -> list[SocketAddress] | None:
         """The host's addresses; None during the lookup (`wake` is called when it is done)."""
         if _is_local(host):
             return self._checked(host, port, lambda: self._look(host, port))
         key = (host, port)
-        question = self._under_way.get(key)
-        if question is None or self._monotonic() > question.done_at + _GOOD_FOR:
-            question = self._under_way[key] = self._ask(host, port)
-        if question.done_at == math.inf:
+        lookup = self._under_way.get(key)
+        if lookup is None or self._monotonic() > lookup.done_at + _GOOD_FOR:
+            lookup = self._under_way[key] = self._ask(host, port)
+        if lookup.done_at == math.inf:
             return None
         del self._under_way[key]
-        return self._checked(host, port, question.future.result)
+        return self._checked(host, port, lookup.future.result)
 
-    def _ask(self, host: str, port: int) -> _NameQuestion:
-        question = _NameQuestion(self._pool().submit(self._look, host, port))
+    def _ask(self, host: str, port: int) -> _NameLookup:
+        lookup = _NameLookup(self._pool().submit(self._look, host, port))
 
         def done(_: object) -> None:
-            question.done_at = self._monotonic()
+            lookup.done_at = self._monotonic()
             self._wake()
 
-        question.future.add_done_callback(done)
-        return question
+        lookup.future.add_done_callback(done)
+        return lookup
 
     def _checked(self, host: str, port: int, result: Callable[[], list[SocketAddress]]) -> list[SocketAddress]:
         try:

@@ -1,6 +1,6 @@
 """Translates the app's configuration into the properties of multilane's own Consumer and Producer.
 
-Thread: any. Pure with one exception: it reads several certificate files and passes them on as one text.
+Thread: any. Pure with one exception: it reads several certificate files and passes them on as one string.
 
 The setting closest to the client wins, from weakest to strongest: the default, the cluster's `properties`, a key set
 for the consumer, the consumer's `properties`. The app commits by itself, so auto-commit is always off. Owns the mapping

@@ -39,6 +39,7 @@ from multilane.config.app.kinds import (
     size,
     whole,
 )  # fmt: skip
+from multilane.config.app.late_start import LateStart
 from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
 
 WAITING_PER_LANE = 75
@@ -185,6 +186,16 @@ class ConsumerGroupConfig(Frozen):
     detach_after: DetachAfter = setting(
         "When a consumer that shares reads on its own, so that it does not hold up the others.",
         derived=lambda _: DetachAfter(),
+    )
+    shadow_group: Text | None = setting(
+        "A group of its own in which the position of a consumer that shares is committed too, for tools that show lag.",
+        None,
+    )
+    begin: LateStart | None = setting(
+        "Where a consumer begins that joins others that share already: earliest, latest or a time; without it, at the "
+        "group's position.",
+        None,
+        key="from",
     )
     absent_after: Seconds = setting(
         "How long commits wait for a consumer that shared and does not run any more.", 600.0

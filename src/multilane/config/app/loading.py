@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from multilane.config.app import rings, rules, sharing
+from multilane.config.app import rules, sharing, topic_conflicts
 from multilane.config.app.clients import consumer_properties, error_consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.cluster_identity import cluster_identities
@@ -178,9 +178,11 @@ class _Loader:
         clusters = {fold: reading.config.brokers for fold, reading in self.readings["clusters"].items()}
         cluster_of = cluster_identities(clusters)
         pairs = sharing.with_clusters(consumers, {r.config.name: r.config for r in self.readings["clusters"].values()})
-        same_readers = rings.of_same_readers(consumers, shovels, cluster_of, sharing.side_by_side(pairs))
+        same_readers = topic_conflicts.of_same_readers(consumers, shovels, cluster_of, sharing.side_by_side(pairs))
         conflicts = () if self.problems.found else sharing.of_conflicts(pairs, cluster_of)
-        for section, name, finding in (*same_readers, *conflicts, *rings.of_rings(consumers, cluster_of)):
+        shadows = () if self.problems.found else sharing.of_shadow_groups(pairs, cluster_of)
+        cycles = topic_conflicts.of_cycles(consumers, cluster_of)
+        for section, name, finding in (*same_readers, *conflicts, *shadows, *cycles):
             self._report(self.readings[section][name.casefold()], [finding])
 
     def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.RuleFinding]:

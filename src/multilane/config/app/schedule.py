@@ -80,7 +80,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str, time_zone: str | None = None) -> Schedule:
-        """The schedule of a text; raises NotASchedule. A zone in the text overrides the parameter."""
+        """Parses a schedule; raises NotASchedule. A zone in the text overrides the parameter."""
         if len(text) > _TEXT_LIMIT:
             raise NotASchedule(f"this is too long for a schedule; {_EXAMPLES}")
         head, _, rest = text.strip().partition(" ")

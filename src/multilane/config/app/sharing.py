@@ -42,11 +42,16 @@ def key_of_trigger(consumer: ConsumerGroupConfig, cluster: ClusterConfig) -> Sha
 def units(consumers: Iterable[Pair]) -> list[tuple[str, ...]]:
     """The consumers that share a member, by name, in the order of the configuration. A consumer that does not share is
     in none of them."""
-    found: dict[SharingKey, list[str]] = {}
+    return list(units_by_key(consumers).values())
+
+
+def units_by_key(consumers: Iterable[Pair]) -> dict[SharingKey, tuple[str, ...]]:
+    found: dict[SharingKey, tuple[str, ...]] = {}
     for consumer, cluster in consumers:
         if shares(consumer, cluster):
-            found.setdefault(key_of_trigger(consumer, cluster), []).append(consumer.name)
-    return [tuple(names) for names in found.values()]
+            key = key_of_trigger(consumer, cluster)
+            found[key] = (*found.get(key, ()), consumer.name)
+    return found
 
 
 def side_by_side(consumers: Iterable[Pair]) -> frozenset[str]:
@@ -55,9 +60,14 @@ def side_by_side(consumers: Iterable[Pair]) -> frozenset[str]:
 
 
 def of_conflicts(consumers: Iterable[Pair], cluster_of: ClusterOf) -> Iterator[EntryFinding]:
-    """Consumers of one group and topic that would divide its partitions although they say that they share, and triggers
-    that would handle each other's retries."""
-    for (first, first_cluster), (second, second_cluster) in combinations(list(consumers), 2):
+    """Consumers of one group and topic that would divide its partitions although they say that they share, triggers
+    that would handle each other's retries, and late starts where nobody shares."""
+    consumers = list(consumers)
+    for consumer, cluster in consumers:
+        if consumer.begin is not None and not shares(consumer, cluster):
+            what = "it says where a consumer begins that joins others that share, and this one does not share"
+            yield "consumers", consumer.name, RuleFinding(("begin",), what, "set sharing, or use offsetInitial")
+    for (first, first_cluster), (second, second_cluster) in combinations(consumers, 2):
         modes = mode_of(first, first_cluster), mode_of(second, second_cluster)
         if first.group_id != second.group_id or None in modes or not _are_one(cluster_of, first, second):
             continue
@@ -69,6 +79,25 @@ def of_conflicts(consumers: Iterable[Pair], cluster_of: ClusterOf) -> Iterator[E
         if first.retry is not None and first.retry == second.retry and OFF not in modes:
             what = f"consumers.{first.name} shares its records and has the same retry topic: both would handle a retry"
             yield "consumers", second.name, RuleFinding(("retry",), what, "give each its own retry topic")
+
+
+def of_shadow_groups(consumers: Iterable[Pair], cluster_of: ClusterOf) -> Iterator[EntryFinding]:
+    """A shadow group is for one trigger and nothing else."""
+    every = list(consumers)
+    for consumer, cluster in every:
+        group = consumer.shadow_group
+        if group is None:
+            continue
+        if not shares(consumer, cluster):
+            what = "the consumer does not share: its group has its own position"
+            yield "consumers", consumer.name, RuleFinding(("shadow_group",), what, "omit it, or set sharing")
+        for other, _ in every:
+            own = {other.group_id} if other is consumer else {other.group_id, other.shadow_group}
+            if group in own and cluster_of(consumer.cluster.casefold()) == cluster_of(other.cluster.casefold()):
+                what = f"consumers.{other.name} uses the group {group}"
+                fix = "name a group that nothing else uses"
+                yield "consumers", consumer.name, RuleFinding(("shadow_group",), what, fix)
+                break
 
 
 def _apart(

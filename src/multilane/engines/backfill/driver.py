@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
+from multilane.engines.backfill.gauges import backfill_gauges
 from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import BackfillProgress, report_from
 from multilane.engines.backfill.states import AT_WORK, OVER, TRANSITIONS, BackfillState
@@ -28,6 +29,7 @@ from multilane.engines.task import TaskPlan
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.progress import SETTLED, Progress
 from multilane.logs import logger
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.in_place import ExhaustedRecord
 from multilane.spark.executor_news import unwatch_executors, with_cause
 from multilane.spark.first_slot import START_SECONDS, no_slot
@@ -98,13 +100,15 @@ class BackfillDriver:
         files: ProgressStore,
         on_status: Callable[[BackfillStatus], object],
         clock: Clock | None = None,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         self._progress = progress
         self._files = files
         self._on_status = on_status
         self._clock = clock or SystemClock()
         self._inbox = DriverInbox("task", self._clock)
-        self.progress = Progress(clock=self._clock)
+        self._observer = observer
+        self.progress = Progress(observer, self._clock)
         self._failure: MultilaneError | None = None
         self._last_error = ""
         self._job_error: Exception | None = None
@@ -117,6 +121,14 @@ class BackfillDriver:
         self._ended: float | None = None
         self._write_at = self._clock.monotonic() + _WRITE_EVERY
         self._samples: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)  # time, and records by then
+
+    @property
+    def unready(self) -> list[str]:
+        """Why the run is not ready; empty while its tasks have work. From any thread."""
+        state = self._state
+        if state is BackfillState.RUNNING:
+            return [] if self._inbox else ["no task is connected: Spark starts another, up to four times for each"]
+        return ["no task has begun" if state is BackfillState.STARTING else f"the run is {state.value}"]
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -140,7 +152,7 @@ class BackfillDriver:
             self._is_changed = self._is_changed or self._began is not None  # its duration
             self._inbox.close()
             self._write()
-            self._note_settled()
+            self.progress.note_gauges(backfill_gauges(self._progress, 0))
             self.progress.close(self._clock.monotonic())
         self._judge()
         if self._failure is not None:
@@ -176,20 +188,21 @@ class BackfillDriver:
         if self._state is BackfillState.STARTING and now >= self._start_by:
             self._fail(SparkStartError(with_cause(no_slot(self._plan.start_seconds))))
         if now >= self.progress.due:
-            self._note_settled()
             self.progress.log_progress(now)
         if now >= self._write_at:
             self._write_at = now + _WRITE_EVERY
             self._write()
+            self.progress.note_gauges(backfill_gauges(self._progress, len(self._inbox)))
             if self._began is not None:
                 self._on_status(self.status)
                 self._samples.append((now, self._progress.records - self._records_before))
 
     def _note_settled(self) -> None:
-        """The progress has the count: tasks report offsets, not numbers of records, to the log."""
+        """The saved progress has the count: tasks do not report it with their other counts."""
         records = self._progress.records - self._records_before
-        self.progress.note([(SETTLED, {"consumer": self._progress.plan.consumer}, records - self._noted)])
-        self._noted = records
+        more, self._noted = records - self._noted, records
+        if more > 0:
+            self.progress.add({"counts": [(SETTLED, {"consumer": self._progress.plan.consumer}, more)]})
 
     def _cancel_job(self, now: float) -> None:
         if self._state is BackfillState.CANCELLING:
@@ -257,16 +270,18 @@ class BackfillDriver:
             self._on_failed(number, str(message.get("error")), is_lasting=bool(message.get("lasting")))
             return
         news = message.get("news") or {}
-        self.progress.add(news)
+        self.progress.add(news, number)
         report = report_from(message["report"])
         self._files.list_failed(self._progress, self._progress.note(report))
         self._is_changed = True
+        self._note_settled()
         if message["kind"] == FromTask.OVER:
             self._write()
             self._inbox.send(number, ToTask.CLOSED)
 
     def _on_hello(self, number: int, channel: MessageChannel, message: ChannelMessage) -> None:
         self._inbox.connect(number, channel)
+        self.progress.forget(number)  # an earlier attempt, which may have died unnoticed
         log.info("task %d begins on %s, process %s", number, message.get("host"), message.get("pid"))
         if self._state not in AT_WORK:
             self._inbox.send(number, ToTask.END)
@@ -299,4 +314,5 @@ class BackfillDriver:
 
     def on_disconnect(self, number: int) -> None:
         log.debug("task %d has disconnected", number)
+        self.progress.forget(number)
         self._cancel_when_alone()

@@ -18,6 +18,6 @@ class ToTask(enum.StrEnum):
 
 class FromTask(enum.StrEnum):
     HELLO = "hello"  # host, pid: it waits for WORK
-    PROGRESS = "told"  # report: a ProgressReport; news: counts and failures
+    PROGRESS = "told"  # report: a ProgressReport; news: counts, failures and gauges
     OVER = "over"  # the same, for the last time; it waits for CLOSED
     FAILED = "failed"  # error; lasting: a retry would fail too

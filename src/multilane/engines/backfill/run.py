@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from multilane.app.metrics_server import served
 from multilane.app.signals import signals_stop
 from multilane.app.targets import find_app
 from multilane.client.admin.admin import Admin
@@ -54,6 +55,7 @@ class BackfillRequest:
     to_error_topic: bool = False
     skips_deleted: bool = False
     failed_only: bool = False
+    metrics: str | None = None  # HOST:PORT for Prometheus
     spark: SparkSettings = field(default_factory=lambda: SparkSettings(flow=CONTINUOUS))
 
 
@@ -85,10 +87,16 @@ def backfill(request: BackfillRequest, listeners: Listeners | None = None) -> Ba
     if request.to_error_topic and config.error is None:
         raise ConfigError(f"consumer {config.name!r} has no error topic: omit --errors-to-topic, or configure one")
     session_conf(request.spark)  # report its problems before anything is written
-    with StateFiles(request.state) as files:
+    driver: BackfillDriver | None = None
+
+    def reasons_unready() -> list[str]:
+        return ["the run has not begun"] if driver is None else driver.unready
+
+    with served(app, request.metrics, reasons_unready), StateFiles(request.state) as files:
         callbacks.on_step(f"reading the offsets of {config.topic}")
         progress = _progress(request, files, config, app.config.cluster(config.cluster))
-        driver = BackfillDriver(progress, files, callbacks.on_standing)
+        driver = BackfillDriver(progress, files, callbacks.on_standing, observer=app.observer)
+        app.progress = driver.progress
         if not progress.is_through:
             with signals_stop(driver.stop):  # before Spark, which takes seconds to start
                 callbacks.on_step("starting Spark")

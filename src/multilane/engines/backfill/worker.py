@@ -90,7 +90,7 @@ class BackfillWorker(Protocol):
         """Stop gracefully; from any thread, at any time."""
 
     def news(self) -> dict[str, Any]:
-        """`counts` and `failures` since the last call, for the driver's log; from any thread."""
+        """`counts` and `failures` since the last call, and the current `gauges`, for the driver; from any thread."""
         ...
 
     def abort(self) -> None:

@@ -32,9 +32,10 @@ from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.listeners.context import Context
 from multilane.logs import logger
-from multilane.metrics.observer import ObserverPair, ReportBuffer
+from multilane.metrics.observer import Gauge, ObserverPair, ReportBuffer
 from multilane.outcome.in_place import InPlace
 from multilane.runtime.failure_routes import flow_of
+from multilane.runtime.gauges import lane_gauges
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.registration import Registration
 from multilane.types import NO_EPOCH, TopicPartition
@@ -53,9 +54,10 @@ class BackfillWorkerApp:
         self._clock = SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[ProgressReport] | None = None
-        self._lease_runner: LeaseRunner | None = None
+        self._lease_runner: LeaseRunner[PartitionProcessor] | None = None
         self._news = ReportBuffer()
         self._failed = FailureCollector()
+        self._gauges: list[Gauge] = []  # as of the last report
         self._is_stopped = False
         self._is_aborted = False
 
@@ -68,7 +70,7 @@ class BackfillWorkerApp:
         self._call_on_loop(self._end)
 
     def news(self) -> dict[str, Any]:
-        return {"counts": self._news.take(), "failures": self._failed.take()}
+        return {"counts": self._news.take(), "failures": self._failed.take(), "gauges": self._gauges}
 
     def abort(self) -> None:
         self._is_aborted = True
@@ -107,26 +109,31 @@ class BackfillWorkerApp:
         registration = self._app.full_registration(task.consumer)
         cluster = self._app.config.cluster(registration.config.cluster)
         in_place = in_place_for(registration.config, cluster, self._clock, to_error_topic=task.to_error_topic)
+        observer = ObserverPair(self._app.observer, self._news)
         lane_factory = LaneFactory(
             _for_history(registration),
             cluster,
             replace(registration.interceptors, last_step=registration.interceptors.last_step or _is_listed),
             self._clock,
-            ObserverPair(self._app.observer, self._news),
+            observer,
             in_place,
         )
         lane_factory.failures = self._failed
         reset = {"auto.offset.reset": "earliest" if task.skips_deleted else "none"}
-        consumer = AsyncConsumer(
-            lane_factory.source.reader_properties | reset, clock=self._clock, observer=self._app.observer
-        )
+        consumer = AsyncConsumer(lane_factory.source.reader_properties | reset, clock=self._clock, observer=observer)
         try:
             await lane_factory.open()
-            reporter = ProgressReporter(in_place, task.ends, send_report)
+
+            def send(report: ProgressReport) -> None:
+                self._gauges = lane_gauges(task.consumer, lane_factory.processors)
+                send_report(report)
+
+            reporter = ProgressReporter(in_place, task.ends, send)
             return await self._run_leases(task, lane_factory, consumer, reporter)
         finally:
             await consumer.close(0)
             await lane_factory.close()
+            self._gauges = []
 
     async def _run_leases(
         self, task: BackfillTask, lane_factory: LaneFactory, consumer: AsyncConsumer, reporter: ProgressReporter

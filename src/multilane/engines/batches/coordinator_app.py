@@ -2,14 +2,14 @@
 
 Thread: loop; `stop` from any.
 
-Each consumer has a member of its group that fetches nothing. It gets partitions assigned, adds them to the lease table,
-and commits what workers have settled. Error consumers run here.
+Each consumer, or the triggers that share one, has a member of its group that fetches nothing. It gets partitions
+assigned, adds them to the lease table, and commits what workers have settled. Error consumers run here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -28,6 +28,7 @@ from multilane.config.app.clients import admin_properties
 from multilane.engines.batches.lease_coordinator import Members
 from multilane.engines.batches.lease_table import LeaseTable
 from multilane.engines.batches.remote_processor import RemoteProcessor
+from multilane.engines.batches.remote_triggers import RemoteTriggers
 from multilane.errors import GroupError, MultilaneError, WakeupError
 from multilane.lanes.assignment import Assignment, Start, Starts
 from multilane.lanes.group_membership import Commits, GroupMembership, Timing
@@ -36,7 +37,8 @@ from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
 from multilane.metrics.observer import Count, Duration, Gauge, Observer, ReportBuffer
 from multilane.runtime.gauges import group_gauges
-from multilane.runtime.lane_factory import LaneFactory
+from multilane.runtime.group_lanes import GroupLanes
+from multilane.runtime.shared_lanes import SharedLanes, grouped
 from multilane.runtime.starting import member_of
 from multilane.types import Offset, OffsetAndMetadata, TopicPartition
 
@@ -50,6 +52,7 @@ _REMOVE_TIMEOUT: Final = 5.0
 
 
 Ends = dict[TopicPartition, int]
+Remote = RemoteProcessor | RemoteTriggers
 
 
 class CoordinatorApp:
@@ -63,7 +66,7 @@ class CoordinatorApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = False
-        self._groups: dict[str, CoordinatorGroup] = {}
+        self._groups: list[CoordinatorGroup] = []
 
     async def run(self, lease_table: LeaseTable, former: Members = ()) -> None:
         """Until `stop`, or a group fails. `former`: members of its groups that died with the last coordinator."""
@@ -71,12 +74,10 @@ class CoordinatorApp:
         if self._is_stopped:
             return
         lane_factories = self._app.lane_factories(self._news)
-        groups = [
-            CoordinatorGroup(name, lane_factory, lease_table, self._clock, self._news)
-            for name, lane_factory in lane_factories.items()
-        ]
-        self._groups = dict(zip(lane_factories, groups, strict=True))
-        await asyncio.gather(*(self._remove(name, member) for name, member in former if name in lane_factories))
+        members = grouped(lane_factories, self._app.config, self._clock)
+        self._groups = groups = [CoordinatorGroup(m, lease_table, self._clock, self._news) for m in members]
+        dead = {member: name for name, member in former if name in lane_factories}  # triggers share theirs
+        await asyncio.gather(*(self._remove(name, member) for member, name in dead.items()))
         tasks = [asyncio.create_task(group.run()) for group in groups]
         errors = self._app.error_consumers(self._news)
         waiting = asyncio.create_task(self._stopped.wait())
@@ -115,31 +116,27 @@ class CoordinatorApp:
         return self._news.take()
 
     def gauges(self) -> list[Gauge]:
-        return [gauge for group in self._groups.values() for gauge in group.gauges()]
+        return [gauge for group in self._groups for gauge in group.gauges()]
 
     def lease_seconds(self) -> dict[str, float]:
-        """By group: one whose brokers are down must not stop the others."""
-        return {name: group.lease_seconds() for name, group in self._groups.items()}
+        """By consumer: a group whose brokers are down must not stop the others."""
+        return {name: group.lease_seconds() for group in self._groups for name in group.consumers}
 
     def members(self) -> Members:
-        known = ((name, group.identity) for name, group in self._groups.items())
+        known = ((name, group.identity) for group in self._groups for name in group.consumers)
         return tuple((name, identity) for name, identity in known if identity is not None)
 
 
 class CoordinatorGroup:
     """A member of one group."""
 
-    def __init__(
-        self, name: str, lane_factory: LaneFactory, lease_table: LeaseTable, clock: Clock, observer: Observer
-    ) -> None:
-        self._name = name
-        self._lane_factory = lane_factory
+    def __init__(self, lanes: GroupLanes, lease_table: LeaseTable, clock: Clock, observer: Observer) -> None:
+        self._name = lanes.config.name
+        self._lanes = lanes
         self._lease_table = lease_table
         self._clock = clock
         self._observer = observer
-        self._assignment: Assignment[RemoteProcessor] = Assignment(
-            lane_factory.source.topics, self._build, self._pause, self._check
-        )
+        self._assignment: Assignment[Remote] = Assignment(lanes.source.topics, self._build, self._pause, self._check)
         self._stopping = asyncio.Event()
         self._consumer: AsyncConsumer | None = None
         self._topic_ids: dict[str, UUID] = {}
@@ -147,19 +144,19 @@ class CoordinatorGroup:
         self._refused: dict[TopicPartition, int] = {}  # offsets beyond them
 
     async def run(self) -> None:
-        config = self._lane_factory.config
-        consumer = await member_of(self._lane_factory, self._clock, self._observer, self._stopping)
+        config = self._lanes.config
+        consumer = await member_of(self._lanes, self._clock, self._observer, self._stopping)
         if consumer is None:
             return
         self._consumer = consumer
         timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
         member = GroupMembership(consumer, self._assignment, timing, self._clock, sift=self._within_logs)
-        member.events = self._lane_factory.bind_to(consumer, self._observer)
+        member.events = self._lanes.bind_to(consumer, self._observer)
         log.info(
             "consumer %s: group %s reads %s",
             self._name,
             config.group_id,
-            ", ".join(self._lane_factory.source.topics.names),
+            ", ".join(self._lanes.source.topics.names),
         )
         member.join()
         watching = asyncio.create_task(self._watch_ends())
@@ -176,6 +173,10 @@ class CoordinatorGroup:
             await member.leave()
 
     @property
+    def consumers(self) -> Collection[str]:
+        return self._lanes.consumers.keys()
+
+    @property
     def identity(self) -> Identity | None:
         """Its identity in the group, if it is a member."""
         try:
@@ -186,12 +187,13 @@ class CoordinatorGroup:
     def gauges(self) -> list[Gauge]:
         if self._consumer is None:
             return []
-        lags: dict[TopicPartition, int | None] = {}
-        for processor in self._assignment.processors:
+        lags: dict[str, dict[TopicPartition, int | None]] = {name: {} for name in self.consumers}
+        for processor in (leased for each in self._assignment.processors for leased in each.leased):
             for partition in processor.partitions:
                 end = self._ends.get(partition)
-                lags[partition] = None if end is None else end - processor.commit_point(partition).offset
-        return group_gauges(self._name, self._consumer, lags)
+                known = None if end is None else end - processor.commit_point(partition).offset
+                lags[processor.consumer][partition] = known
+        return [gauge for name, own in lags.items() for gauge in group_gauges(name, self._consumer, own)]
 
     def stop(self) -> None:
         self._assignment.is_stopping = True
@@ -203,11 +205,23 @@ class CoordinatorGroup:
         """A silent worker has the time of a drain until its partitions may go to another member; none if the group may
         have expelled us."""
         left = inf if self._consumer is None else self._consumer.fenced_after - self._clock.monotonic()
-        return max(0.0, min(self._lane_factory.config.rebalance_timeout / 2, left))
+        return max(0.0, min(self._lanes.config.rebalance_timeout / 2, left))
 
-    async def _build(self, starts: Starts) -> RemoteProcessor:
+    async def _build(self, starts: Starts) -> Remote:
         self._topic_ids = {}  # looked up before these partitions were assigned
-        return self._lease_table.new_processor(self._name, starts)
+        lanes, lease_table = self._lanes, self._lease_table
+        if not isinstance(lanes, SharedLanes):
+            return lease_table.new_processor(self._name, starts)
+        partition = lanes.shared(starts)
+        if partition is None:
+            [processor] = lease_table.new_processors(self._name, {lanes.owner(starts): starts})
+            return processor
+        here = lanes.begin(partition, starts[partition])
+        processors = lease_table.new_processors(
+            self._name, {name: await lanes.starts_of(name, partition, starts) for name in here}
+        )
+        commit = lanes.joint_commit(partition, starts[partition], here)
+        return RemoteTriggers(partition, dict(zip(here, processors, strict=True)), commit)
 
     async def _check(self, starts: Starts) -> Starts:
         if self._consumer is None:
@@ -243,13 +257,11 @@ class CoordinatorGroup:
             topics = processor.note_ids(ids)  # without those that its worker has reported meanwhile
             for partition in sorted(p for p in processor.partitions if p.topic in topics):
                 log.warning(text, partition)
-            starts = {
-                p: Start(0) if p.topic in topics else self._assignment.start_of(processor, p)
-                for p in processor.partitions
-            }
+            starts = {p: self._assignment.start_of(processor, p) for p in processor.partitions}
+            starts |= {p: start.of_new_log() for p, start in starts.items() if p.topic in topics}
             await self._assignment.form(starts)
 
-    def _pause(self, processor: RemoteProcessor) -> None:
+    def _pause(self, processor: Remote) -> None:
         """Workers fetch its records, the member does not."""
         if self._consumer is not None:
             self._consumer.pause(processor.partitions)
@@ -257,7 +269,7 @@ class CoordinatorGroup:
     async def _watch_ends(self) -> None:
         """Notice new records in the logs. Uses a consumer of its own: the member's is busy with its group."""
         async with AsyncConsumer(
-            self._lane_factory.source.reader_properties, clock=self._clock, observer=self._observer
+            self._lanes.source.reader_properties, clock=self._clock, observer=self._observer
         ) as consumer:
             while True:
                 is_known = True
@@ -281,16 +293,16 @@ class CoordinatorGroup:
 
     async def _note_ids(self, consumer: AsyncConsumer) -> None:
         found: dict[str, UUID] = {}
-        for topic in self._lane_factory.source.topics.names:
+        for topic in self._lanes.source.topics.names:
             with suppress(MultilaneError):  # a deleted topic has none for a while
                 found |= await consumer.topic_ids([topic], _LOOKUP_TIMEOUT)
         self._topic_ids = found
 
 
 def _end_of(commit: OffsetAndMetadata) -> int:
-    """The offset after the last one that the commit declares settled."""
-    runs = completion_map.decode(commit.metadata, commit.offset)
-    return runs[-1][1] + 1 if runs else commit.offset
+    """The offset after the last one that the commit declares settled, for any trigger."""
+    read = completion_map.read(commit.metadata, commit.offset)
+    return Start(commit.offset, tuple(read.runs), positions=read.positions).claimed_end
 
 
 async def _known(ends: Awaitable[dict[TopicPartition, Offset]]) -> tuple[Ends, MultilaneError | None]:

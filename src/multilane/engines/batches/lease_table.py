@@ -23,7 +23,7 @@ from multilane.engines.batches.messages import (
     WorkerChannel,
     held_to_json,
 )
-from multilane.engines.batches.remote_processor import RemoteProcessor
+from multilane.engines.batches.remote_processor import LeaseHolder, RemoteProcessor
 from multilane.engines.batches.states import GRANTABLE, LeaseState
 from multilane.errors import ChannelLost
 from multilane.lanes.assignment import Starts
@@ -70,23 +70,32 @@ class LeaseTable:
     # --- processors --------------------------------------------------------------------------------------------------
 
     def new_processor(self, consumer: str, starts: Starts) -> RemoteProcessor:
-        self._last_processor += 1
-        processor = RemoteProcessor(self._last_processor, consumer, starts, self.clock, self._revoke)
-        self._processors[processor.number] = processor
-        self.end_tasks()  # the next batch leases it out: that may start now
+        """Of a consumer that shares its group member with no other one."""
+        [processor] = self.new_processors(consumer, {consumer: starts})
         return processor
 
-    def note_ends(self, consumer: str, ends: Mapping[TopicPartition, int]) -> None:
-        """The end offsets of a consumer's logs."""
-        self._ends |= {(consumer, partition): end for partition, end in ends.items()}
+    def new_processors(self, member: str, starts: Mapping[str, Starts]) -> list[RemoteProcessor]:
+        """For each of these consumers, which share a group member and read the same partition."""
+        bundle, made = self._last_processor + 1, []
+        for consumer, own in starts.items():
+            self._last_processor += 1
+            holder = LeaseHolder(member, consumer, bundle)
+            made.append(RemoteProcessor(self._last_processor, holder, own, self.clock, self._revoke))
+        self._processors |= {processor.number: processor for processor in made}
+        self.end_tasks()  # the next batch leases them out: that may start now
+        return made
+
+    def note_ends(self, member: str, ends: Mapping[TopicPartition, int]) -> None:
+        """The end offsets of the logs that a group member reads."""
+        self._ends |= {(member, partition): end for partition, end in ends.items()}
         idle = [] if self._tasks else self._grantable()
-        own = [processor for processor in idle if processor.consumer == consumer]
+        own = [processor for processor in idle if processor.member == member]
         if self.has_work or any(processor.is_past_end(ends) for processor in own):
             self.on_change()
 
-    def note_unknown_ends(self, consumer: str, partitions: Iterable[TopicPartition]) -> None:
+    def note_unknown_ends(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """Brokers do not return the ends now: a worker that reads the logs finds them."""
-        self.note_ends(consumer, dict.fromkeys(partitions, _UNKNOWN))
+        self.note_ends(member, dict.fromkeys(partitions, _UNKNOWN))
 
     @property
     def is_leased(self) -> bool:
@@ -102,7 +111,7 @@ class LeaseTable:
         )
 
     def _ends_of(self, processor: RemoteProcessor) -> dict[TopicPartition, int]:
-        return {p: self._ends.get((processor.consumer, p), 0) for p in processor.partitions}
+        return {p: self._ends.get((processor.member, p), 0) for p in processor.partitions}
 
     def _grantable(self) -> list[RemoteProcessor]:
         return [processor for processor in self._processors.values() if processor.state in GRANTABLE]
@@ -124,17 +133,15 @@ class LeaseTable:
         self._processors = {
             n: processor for n, processor in self._processors.items() if processor.state is not LeaseState.REVOKED
         }
-        grantable = sorted(
-            self._grantable(),
-            key=lambda processor: (processor.consumer, min(p.partition for p in processor.partitions)),
-        )
+        grantable = self._grantable()
+        bundles = _bundled(grantable)
         numbers = []
         # Executors end workers that have no task for a long time. Any of these may carry calls over, so all get a task.
         carries = any(processor.state is LeaseState.CARRIED for processor in grantable)
         seconds = min(self.terms.seconds, self.terms.carrying) if carries else self.terms.seconds
-        for at in range(tasks if carries else min(tasks, len(grantable))):
+        for at in range(tasks if carries else min(tasks, len(bundles))):
             self._last_task += 1
-            leases = [processor.number for processor in grantable[at::tasks]]
+            leases = [processor.number for bundle in bundles[at::tasks] for processor in bundle]
             self._tasks[self._last_task] = _Task(leases, seconds, self.clock.monotonic() + seconds)
             numbers.append(self._last_task)
         return numbers
@@ -228,6 +235,14 @@ class LeaseTable:
     def _revoke(self, processor: RemoteProcessor, seconds: float) -> None:
         for channel in processor.workers:
             _send(channel, ToWorker.REVOKE, unit=processor.number, seconds=seconds)
+
+
+def _bundled(processors: Iterable[RemoteProcessor]) -> list[list[RemoteProcessor]]:
+    """Those whose leases go to the same task, in the order in which tasks get them."""
+    bundles: dict[int, list[RemoteProcessor]] = {}
+    for processor in processors:
+        bundles.setdefault(processor.bundle, []).append(processor)
+    return sorted(bundles.values(), key=lambda some: (some[0].member, min(p.partition for p in some[0].partitions)))
 
 
 def _send(channel: WorkerChannel | None, kind: str, **fields: Any) -> None:

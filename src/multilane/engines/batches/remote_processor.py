@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -28,18 +29,30 @@ Retries = dict[tuple[str, int], Record]
 _GRACE: Final = 2.0  # seconds beyond a deadline, for the message that reports the end
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """Whose the lease is. Those of one `bundle` go to the same task: their partition is read once for all of them."""
+
+    member: str  # the group member's name: the consumer's, or that of the triggers that share it
+    consumer: str
+    bundle: int
+
+
 class RemoteProcessor:
     def __init__(
         self,
         number: int,
-        consumer: str,
+        holder: LeaseHolder,
         starts: Starts,
         clock: Clock,
         revoke: Callable[[RemoteProcessor, float], None],
     ) -> None:
         """`revoke` asks the workers to return their lease within so many seconds."""
         self.number = number
-        self.consumer = consumer
+        self.consumer = holder.consumer
+        self.member = holder.member
+        self.bundle = holder.bundle
+        self.on_log_reset: Callable[[TopicPartition, int], object] = lambda partition, offset: None
         self.worker: WorkerChannel | None = None  # the one that holds the lease
         self.settled = 0
         self.state = LeaseState.FREE
@@ -81,6 +94,11 @@ class RemoteProcessor:
         return frozenset(topic for topic, topic_id in current.items() if self._topic_ids[topic] != topic_id)
 
     @property
+    def leased(self) -> tuple[RemoteProcessor, ...]:
+        """Itself: see `RemoteTriggers`."""
+        return (self,)
+
+    @property
     def workers(self) -> list[WorkerChannel]:
         """The worker that holds the lease, and former ones that still process records of it."""
         return [worker for worker in dict.fromkeys([self.worker, *self._held.values()]) if worker is not None]
@@ -109,11 +127,16 @@ class RemoteProcessor:
 
     def _forget_from(self, partition: TopicPartition, offset: int) -> None:
         """These records do not exist any more: their outcome does not count, and the topic's id has to be looked up."""
-        self._topic_ids.pop(partition.topic, None)
+        self.forget_id(partition.topic)
         self._progress[partition].forget_from(offset)
         self._held = {r: worker for r, worker in self._held.items() if r.partition != partition or r.offset < offset}
         self._retries = _without(self._retries, partition, offset)
         self._late_retries = _without(self._late_retries, partition, offset)
+        self.on_log_reset(partition, offset)
+
+    def forget_id(self, topic: str) -> None:
+        """It has to be looked up."""
+        self._topic_ids.pop(topic, None)
 
     def take_back(self, lease: PartitionLease) -> None:
         """The worker returns it, perhaps with records still in flight."""

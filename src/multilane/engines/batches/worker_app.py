@@ -2,8 +2,9 @@
 
 Thread: loop; `counts` from any.
 
-Consumers and their lane factories live as long as the worker process, processors as long as a lease. Calls that are in
-flight when a lease ends are carried over: they go on here until they end, and the coordinator is notified.
+Consumers and their lane factories live as long as the worker process, processors as long as a lease. Triggers that
+share a group member share a consumer here, too, and each has leases of its own. Calls that are in flight when a lease
+ends are carried over: they go on here until they end, and the coordinator is notified.
 """
 
 from __future__ import annotations
@@ -18,25 +19,34 @@ from typing import Any, Final, Protocol
 from multilane.app.targets import find_app
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import SystemClock
+from multilane.engines.batches.active_lease import (
+    ActiveLease,
+    build_for,
+    held_record,
+    joint_starts,
+    partition_of,
+    shared_reading,
+)
 from multilane.engines.batches.messages import (
     FromWorker,
     HeldRecord,
-    LogReset,
     PartitionLease,
     TaskLease,
     held_to_json,
     retries_to_json,
 )
 from multilane.engines.lease_runner import LeaseRunner
-from multilane.lanes.assignment import Starts, start_of
+from multilane.lanes.assignment import Starts
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.lanes.shared_processor import SharedProcessor
 from multilane.logs import logger
 from multilane.metrics.observer import Count, Duration, Gauge, ReportBuffer
 from multilane.runtime.gauges import lane_gauges
-from multilane.runtime.handover import Handover
+from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.lane_factory import LaneFactory
+from multilane.runtime.shared_lanes import SharedLanes, grouped
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -63,46 +73,22 @@ class _LeaseExpiry:
 
 
 @dataclass(slots=True)
+class _Unit:
+    """What reads on its own here: one consumer of the configuration, or the triggers that share a group member."""
+
+    lanes: GroupLanes
+    consumer: AsyncConsumer
+    lease_runner: LeaseRunner[PartitionProcessor | SharedProcessor] | None = None
+
+
+@dataclass(slots=True)
 class _ConsumerWork:
     """One consumer of the configuration: what lives longer than a lease."""
 
     lane_factory: LaneFactory
-    consumer: AsyncConsumer
+    unit: _Unit
     expiry: _LeaseExpiry = field(default_factory=_LeaseExpiry)
-    lease_runner: LeaseRunner | None = None
     member_id: str | None = None  # of the group member that leases out the partitions, as of the last lease
-
-
-@dataclass(slots=True, eq=False)
-class _ActiveLease:
-    """A partition lease that this worker holds, or whose calls it carries over."""
-
-    lease: PartitionLease  # as it was granted
-    processor: PartitionProcessor | None = None
-    settled_before: int = 0
-    log_resets: dict[TopicPartition, LogReset] = field(default_factory=dict)
-    counted: int = 0  # settled records that the observer has counted
-    reported: PartitionLease | None = None  # the last report to the coordinator, if any
-    revoke_deadline: float | None = None
-
-    @property
-    def settled(self) -> int:
-        return self.settled_before + (0 if self.processor is None else self.processor.settled)
-
-    def note_starts(self, starts: Starts) -> None:
-        """A log may continue below what was read, or may not be the one of the lease."""
-        granted = self.lease.starts
-        for partition, start in starts.items():
-            expected = granted[partition] if self.processor is None else start_of(self.processor, partition)
-            if (start.offset, start.runs) != (expected.offset, expected.runs):
-                times, offset = self.log_resets.get(partition, LogReset(0, start.offset))
-                self.log_resets[partition] = LogReset(times + 1, min(offset, start.offset))
-                self.lease = self.lease.before(partition, start.offset)
-
-    @property
-    def as_known(self) -> PartitionLease:
-        """As the coordinator knows it. Records held by other workers are reported by those."""
-        return self.reported or replace(self.lease, held=())
 
 
 class LeaseWorkerApp:
@@ -114,12 +100,13 @@ class LeaseWorkerApp:
         self._clock = SystemClock()
         self._news = ReportBuffer()
         self._failed = FailureCollector()
+        self._units: list[_Unit] = []
         self._consumers: dict[str, _ConsumerWork] = {}
-        self._active: dict[int, _ActiveLease] = {}
-        self._carried: dict[asyncio.Task[None], _ActiveLease] = {}
-        self._serving: list[asyncio.Task[list[PartitionLease]]] = []  # one for each consumer of the task's leases
+        self._active: dict[int, ActiveLease] = {}
+        self._carried: dict[asyncio.Task[None], ActiveLease] = {}
+        self._serving: list[asyncio.Task[list[PartitionLease]]] = []  # one for each unit of the task's leases
         # Of a task that is about to end.
-        self._unfinished: list[tuple[_ActiveLease, PartitionProcessor, HeldRecords]] = []
+        self._unfinished: list[tuple[ActiveLease, PartitionProcessor, HeldRecords]] = []
         self._ends_early = False
         self._failure: BaseException | None = None
         self._is_closed = False
@@ -129,12 +116,16 @@ class LeaseWorkerApp:
         try:
             with self._app.failures_to(self._failed):
                 lane_factories = self._app.lane_factories(self._news)
-            for name, lane_factory in lane_factories.items():
-                consumer = AsyncConsumer(lane_factory.source.reader_properties, clock=self._clock, observer=self._news)
-                self._consumers[name] = work = _ConsumerWork(lane_factory, consumer)
-                lane_factory.act_for(partial(_member_of, work))
-                lane_factory.fence.watch(work.expiry)
-                await lane_factory.open()
+            for lanes in grouped(lane_factories, self._app.config, self._clock):
+                consumer = AsyncConsumer(lanes.source.reader_properties, clock=self._clock, observer=self._news)
+                self._units.append(unit := _Unit(lanes, consumer))
+                if isinstance(lanes, SharedLanes):
+                    lanes.read_for(self._news, partial(_cut, unit), partial(_fail, unit))
+                for name, lane_factory in lanes.consumers.items():
+                    self._consumers[name] = work = _ConsumerWork(lane_factory, unit)
+                    lane_factory.act_for(partial(_member_of, work))
+                    lane_factory.fence.watch(work.expiry)
+                await lanes.open()
         except BaseException:
             await self.close()
             raise
@@ -145,9 +136,9 @@ class LeaseWorkerApp:
         self.end()
         await asyncio.gather(*self._serving, return_exceptions=True)
         await asyncio.gather(*self._carried, return_exceptions=True)
-        for work in self._consumers.values():
-            await work.consumer.close(0)
-            await work.lane_factory.close()
+        for unit in self._units:
+            await unit.consumer.close(0)
+            await unit.lanes.close()
         await self._app.close_producers()
 
     def renew(self, until: Mapping[str, float]) -> None:
@@ -180,17 +171,16 @@ class LeaseWorkerApp:
         self._ends_early = False
         for name, work in self._consumers.items():
             work.member_id = lease.members.get(name)
-        by_consumer: dict[str, list[_ActiveLease]] = {}
-        for granted in lease.leases:
-            self._active[granted.number] = one = _ActiveLease(granted)
-            by_consumer.setdefault(granted.consumer, []).append(one)
+        self._active |= {granted.number: ActiveLease(granted) for granted in lease.leases}
+        consumers = dict.fromkeys(granted.consumer for granted in lease.leases)
         self._serving = [
-            asyncio.create_task(self._process(self._consumers[name], active, lease))
-            for name, active in by_consumer.items()
+            asyncio.create_task(self._process(unit, leases, lease))
+            for unit in self._units
+            if (leases := self._of(unit))
         ]
         try:
             returned = [one for some in await asyncio.gather(*self._serving) for one in some]
-            for name in by_consumer:
+            for name in consumers:
                 await self._consumers[name].lane_factory.write_audit()
         except BaseException:
             self.end()
@@ -211,9 +201,9 @@ class LeaseWorkerApp:
     def end(self) -> None:
         """The time of the leases is up."""
         self._ends_early = True
-        for work in self._consumers.values():
-            if work.lease_runner is not None:
-                work.lease_runner.end()
+        for unit in self._units:
+            if unit.lease_runner is not None:
+                unit.lease_runner.end()
 
     def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """Applies to current leases and to all later ones."""
@@ -226,56 +216,60 @@ class LeaseWorkerApp:
             ]
             work.lane_factory.apply_overrides(overrides, processors)
 
+    def _of(self, unit: _Unit) -> list[ActiveLease]:
+        return [one for one in self._active.values() if one.lease.consumer in unit.lanes.consumers]
+
     async def _process(
-        self, work: _ConsumerWork, leases: Collection[_ActiveLease], task_lease: TaskLease
+        self, unit: _Unit, leases: Collection[ActiveLease], task_lease: TaskLease
     ) -> list[PartitionLease]:
-        revoked = [one for one in leases if one.revoke_deadline is not None]  # before they began
+        gone = {p for one in leases if one.revoke_deadline is not None for p in one.lease.points}  # before they began
+        revoked = [one for one in leases if one.lease.points.keys() & gone]  # triggers of a partition together
         if revoked:
             self._send(FromWorker.RETURN, units=[one.as_known.to_json() for one in revoked])
             leases = [one for one in leases if one not in revoked]
-        by_partition = {p: one for one in leases for p in one.lease.points}
-        starts = {p: start for one in leases for p, start in one.lease.starts.items()}
-        await work.lane_factory.look_up_backlogs(work.consumer, starts)
+        shared, reach = shared_reading(unit.lanes)
+        starts = joint_starts([one.lease for one in leases], shared, reach)
+        for lane_factory in unit.lanes.consumers.values():
+            await lane_factory.look_up_backlogs(unit.consumer, starts)
 
-        async def build(some: Starts) -> PartitionProcessor:
-            one = by_partition[next(iter(some))]
-            one.note_starts(some)
-            processor = await work.lane_factory.build(some, _handover(one.lease))
-            one.settled_before = one.settled  # by a processor whose log was reset
-            one.processor = processor
-            return processor
+        async def build(some: Starts) -> PartitionProcessor | SharedProcessor:
+            return await build_for([one for one in leases if one.lease.points.keys() & some.keys()], unit.lanes, some)
 
-        async def report(processors: Collection[PartitionProcessor]) -> None:
-            progress = {one: self._progress_of(one) for one in leases if one.processor in processors}
-            if await work.lane_factory.try_write_audit():
-                for one, lease in progress.items():
-                    one.reported = lease
-                self._send(FromWorker.PROGRESS, units=[lease.to_json() for lease in progress.values()])
+        async def report(processors: Collection[PartitionProcessor | SharedProcessor]) -> None:
+            await self._report([one for one in leases if one.fed in processors], FromWorker.PROGRESS)
 
-        drain = work.lane_factory.config.rebalance_timeout / 2
-        work.lease_runner = LeaseRunner(
-            work.consumer, work.lane_factory.source.topics, build, report, drain, self._clock
-        )
+        drain = unit.lanes.config.rebalance_timeout / 2
+        unit.lease_runner = LeaseRunner(unit.consumer, unit.lanes.source.topics, build, report, drain, self._clock)
         if self._ends_early:
-            work.lease_runner.end()
+            unit.lease_runner.end()
         try:
-            processors = await work.lease_runner.run(starts, task_lease.seconds, task_lease.patience)
+            processors = await unit.lease_runner.run(starts, task_lease.seconds, task_lease.patience)
         finally:
-            work.lease_runner = None
-        return [await self._returned(one) for one in leases if one.processor in processors]
+            unit.lease_runner = None
+        return [await self._returned(one) for one in leases if one.fed in processors]
 
-    def _progress_of(self, active: _ActiveLease) -> PartitionLease:
-        """The lease with its current progress."""
-        processor = active.processor
-        if processor is None:
-            return active.as_known
+    async def _report(self, leases: Collection[ActiveLease], kind: FromWorker) -> None:
+        """How far they are now. What a consumer cannot prove in its audit is not reported: of PROGRESS nothing, of
+        RETURN what was known before."""
+        progress = {one: self._progress_of(one) for one in leases}
+        names = dict.fromkeys(one.lease.consumer for one in leases)
+        kept = {name for name in names if await self._consumers[name].lane_factory.try_write_audit()}
+        reported = []
+        for one, lease in progress.items():
+            if one.lease.consumer in kept:
+                one.reported = lease
+                reported.append(lease)
+            elif kind is FromWorker.RETURN:
+                reported.append(one.as_known)
+        if reported:
+            self._send(kind, units=[lease.to_json() for lease in reported])
+
+    def _progress_of(self, active: ActiveLease) -> PartitionLease:
         self._news.count(_SETTLED, active.settled - active.counted, consumer=active.lease.consumer)
         active.counted = active.settled
-        points = {p: processor.full_commit_point(p) for p in active.lease.points}
-        resets = dict(active.log_resets)
-        return replace(active.lease, points=points, held=(), retries=(), settled=active.settled, log_resets=resets)
+        return active.progress
 
-    async def _returned(self, active: _ActiveLease) -> PartitionLease:
+    async def _returned(self, active: ActiveLease) -> PartitionLease:
         """The lease as it is returned. Its lanes begin no new call. Calls in flight are carried over, unless the lease
         is revoked."""
         processor = active.processor
@@ -286,10 +280,12 @@ class LeaseWorkerApp:
         open_ = {(p, offset) for p in active.lease.points for offset in processor.unsettled(p)}
         in_flight = set(processor.in_flight)
         held = {
-            r: _held(r, fences=r in in_flight) for r in processor.unfinished if (_partition_of(r), r.offset) in open_
+            r: held_record(r, fences=r in in_flight)
+            for r in processor.unfinished
+            if (partition_of(r), r.offset) in open_
         }
         lease = self._progress_of(active)
-        retries = tuple(r for r in processor.retried.values() if (_partition_of(r), r.offset) in open_)
+        retries = tuple(r for r in processor.retried.values() if (partition_of(r), r.offset) in open_)
         if held:
             processor.listen(lambda: None, self._fail)
             self._unfinished.append((active, processor, held))
@@ -297,7 +293,7 @@ class LeaseWorkerApp:
             await processor.drain(self._clock.monotonic())  # its last records were settled a moment ago
         return replace(lease, held=tuple(held.values()), retries=retries)
 
-    async def _carry_over(self, active: _ActiveLease, processor: PartitionProcessor, held: HeldRecords) -> None:
+    async def _carry_over(self, active: ActiveLease, processor: PartitionProcessor, held: HeldRecords) -> None:
         """Until all calls in flight have ended, or the lease is revoked. This task must not be cancelled: a task that
         is cancelled before its first step runs none of its code."""
         try:
@@ -308,7 +304,7 @@ class LeaseWorkerApp:
             await processor.drain(active.revoke_deadline or self._clock.monotonic())
             await self._send_released(active, processor, held)
 
-    async def _send_released(self, active: _ActiveLease, processor: PartitionProcessor, held: HeldRecords) -> None:
+    async def _send_released(self, active: ActiveLease, processor: PartitionProcessor, held: HeldRecords) -> None:
         in_flight = set(processor.unfinished)
         ended = {record: held[record] for record in held if record not in in_flight}
         if not ended:
@@ -342,14 +338,8 @@ class LeaseWorkerApp:
         """Records that other workers held are settled: their keys resume. Not if order survives a retry: the next lease
         takes account of what is in the retry topic by then."""
         active = self._active.get(number)
-        if (
-            active is None
-            or active.processor is None
-            or self._consumers[active.lease.consumer].lane_factory.source.keeps_order
-        ):
-            return
-        fencing = {record for record in active.lease.held if record.fences}
-        active.processor.release_held([_record(record) for record in held if record in fencing])
+        if active is not None and not self._consumers[active.lease.consumer].lane_factory.source.keeps_order:
+            active.release(held)
 
     # --- revoked leases ----------------------------------------------------------------------------------------------
 
@@ -361,31 +351,22 @@ class LeaseWorkerApp:
             if one.lease.number == number:
                 one.revoke_deadline = self._clock.monotonic() + seconds
         active = self._active.get(number)
-        work = None if active is None else self._consumers[active.lease.consumer]
-        if active is not None and work is not None and work.lease_runner is not None:
-            ended = await work.lease_runner.revoke(frozenset(active.lease.points), seconds)
-            if active.processor in ended:
-                lease = self._progress_of(active)
-                kept = await work.lane_factory.try_write_audit()
-                self._send(FromWorker.RETURN, units=[(lease if kept else active.as_known).to_json()])
+        runner = None if active is None else self._consumers[active.lease.consumer].unit.lease_runner
+        if active is not None and runner is not None:
+            ended = await runner.revoke(frozenset(active.lease.points), seconds)
+            returned = [one for one in self._active.values() if one.fed in ended]  # triggers share what is fed
+            await self._report(returned, FromWorker.RETURN)
+
+
+def _cut(unit: _Unit, partition: TopicPartition, offset: int) -> None:
+    if unit.lease_runner is not None:
+        unit.lease_runner.cut(partition, offset)
+
+
+def _fail(unit: _Unit, error: BaseException) -> None:
+    if unit.lease_runner is not None:
+        unit.lease_runner.fail(error)
 
 
 def _member_of(work: _ConsumerWork) -> str | None:
     return work.member_id
-
-
-def _partition_of(record: Record) -> TopicPartition:
-    return TopicPartition(record.topic, record.partition)
-
-
-def _held(record: Record, *, fences: bool) -> HeldRecord:
-    return HeldRecord(_partition_of(record), record.offset, record.key, fences)
-
-
-def _record(held: HeldRecord) -> Record:
-    return Record(*held.partition, held.offset, 0, 0, held.key, None)
-
-
-def _handover(lease: PartitionLease) -> Handover:
-    keys = tuple(record.key for record in lease.held if record.fences)
-    return Handover(keys, {(record.topic, record.offset): record for record in lease.retries})

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from multilane.clock import SystemClock
-from multilane.engines.channel.seal import DRIVER, MEMBER, SEALED_EXTRA, Seal, Transcript
+from multilane.engines.channel.signing import DRIVER, MEMBER, SIGNATURE_EXTRA, MessageSigner, Transcript
 from multilane.errors import ChannelLost
 from multilane.logs import logger
 
@@ -29,7 +29,7 @@ log = logger(__name__)
 ChannelMessage = dict[str, Any]
 
 _MAX_BYTES: Final = 1 << 30  # of a message
-_MAX_BYTES_UNPROVEN: Final = 1 << 12  # before the peer has proved its identity
+_MAX_BYTES_UNAUTHENTICATED: Final = 1 << 12  # before the peer has proved its identity
 _CONNECT_SECONDS: Final = 10.0
 _FIRST_PAUSE: Final = 0.05  # seconds before a connection that was cut off is retried; doubles each time
 _LONGEST_PAUSE: Final = 1.0
@@ -46,18 +46,18 @@ class MessageChannel:
         self._connection = connection
         self._incoming = connection.makefile("rb")
         self._sending = threading.Lock()
-        self._max_bytes = _MAX_BYTES_UNPROVEN
-        self._mine: Seal | None = None
-        self._theirs: Seal | None = None
+        self._max_bytes = _MAX_BYTES_UNAUTHENTICATED
+        self._mine: MessageSigner | None = None
+        self._theirs: MessageSigner | None = None
 
-    def seal(self, mine: Seal, theirs: Seal) -> None:
+    def start_signing(self, mine: MessageSigner, theirs: MessageSigner) -> None:
         """From here on messages are signed and counted."""
         self._mine, self._theirs = mine, theirs
 
     def trust(self) -> None:
         """Both sides have proved their identity: lift the limits on a message's size and time."""
         self._connection.settimeout(None)
-        self._max_bytes = _MAX_BYTES + SEALED_EXTRA
+        self._max_bytes = _MAX_BYTES + SIGNATURE_EXTRA
 
     def send(self, kind: str, **fields: Any) -> None:
         text = json.dumps({"kind": kind, **fields}).encode()
@@ -79,7 +79,7 @@ class MessageChannel:
         except (OSError, ValueError):
             return None
         if not line.endswith(b"\n"):
-            if len(line) > self._max_bytes and self._theirs is not None:  # the server counts unproven callers
+            if len(line) > self._max_bytes and self._theirs is not None:  # the server counts unauthenticated callers
                 log.error("a message exceeds %d bytes: closing its connection", self._max_bytes)
             return None
         text = line[:-1] if self._theirs is None else self._theirs.opened(line[:-1])
@@ -176,7 +176,7 @@ def _set_options(connection: socket.socket, seconds: float) -> None:
 
 
 def prove(channel: MessageChannel, token: str, transcript: Transcript, mine: str) -> bool:
-    """Each side proves that it has the token, and seals the channel. The proof contains the role, so a proof cannot be
+    """Each side proves that it has the token, and signs from then on. The proof contains the role, so a proof cannot be
     reflected to its author."""
     others = DRIVER if mine == MEMBER else MEMBER
     channel.send("proof", proof=transcript.proof(token, mine))
@@ -186,7 +186,7 @@ def prove(channel: MessageChannel, token: str, transcript: Transcript, mine: str
     proof = hex_field(answer, "proof")
     if proof is None or not hmac.compare_digest(proof, transcript.proof(token, others)):
         return False
-    channel.seal(Seal(token, transcript, mine), Seal(token, transcript, others))
+    channel.start_signing(MessageSigner(token, transcript, mine), MessageSigner(token, transcript, others))
     return True
 
 

@@ -1,9 +1,10 @@
 """Accepts connections of tasks, for a driver or a lease coordinator.
 
-Thread: one accepts connections and closes unproven callers that take too long; each channel has a thread of its own.
+Thread: one accepts connections and closes unauthenticated callers that take too long; each channel has its own
+thread.
 
 Anything that reaches the port may connect. A caller that does not prove that it knows the run's token is rejected, and
-does not keep others from connecting meanwhile (`strangers`).
+does not keep others from connecting meanwhile (`unauthenticated`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Final
 
 from multilane.clock import SystemClock
 from multilane.engines.channel.channel import WELCOME, MessageChannel, channel_over, hex_field, prove
-from multilane.engines.channel.seal import DRIVER, Transcript
-from multilane.engines.channel.strangers import UnprovenCallers
+from multilane.engines.channel.signing import DRIVER, Transcript
+from multilane.engines.channel.unauthenticated import UnauthenticatedCallers
 from multilane.errors import ChannelLost
 from multilane.logs import logger
 
@@ -37,8 +38,8 @@ class ChannelServer:
         self._on_channel = on_channel
         self._clock = SystemClock()
         self._is_closed = threading.Event()
-        self._strangers: UnprovenCallers[MessageChannel] = UnprovenCallers()
-        self._strangers_lock = threading.Lock()
+        self._unauthenticated: UnauthenticatedCallers[MessageChannel] = UnauthenticatedCallers()
+        self._unauthenticated_lock = threading.Lock()
         self._rejected = 0  # since the last warning
         self._warn_at = 0.0
         self._listening = socket.create_server((bind, 0), backlog=_BACKLOG)
@@ -54,7 +55,7 @@ class ChannelServer:
     def _listen(self) -> None:
         while not self._is_closed.is_set():
             try:
-                self._listening.settimeout(_SWEEP_SECONDS if self._strangers else None)
+                self._listening.settimeout(_SWEEP_SECONDS if self._unauthenticated else None)
                 connection, peer = self._listening.accept()
             except TimeoutError:
                 self._sweep()
@@ -67,8 +68,8 @@ class ChannelServer:
                 self._admit(connection, str(peer[0]))
 
     def _sweep(self) -> None:
-        with self._strangers_lock:
-            overdue = self._strangers.pop_overdue(self._clock.monotonic())
+        with self._unauthenticated_lock:
+            overdue = self._unauthenticated.pop_overdue(self._clock.monotonic())
         for channel in overdue:
             channel.disconnect()
 
@@ -77,8 +78,8 @@ class ChannelServer:
             channel = channel_over(connection)
         except ChannelLost:  # the caller is gone again
             return
-        with self._strangers_lock:
-            evicted = self._strangers.add(channel, host, self._clock.monotonic())
+        with self._unauthenticated_lock:
+            evicted = self._unauthenticated.add(channel, host, self._clock.monotonic())
         if evicted is not None:
             evicted.disconnect()
         try:
@@ -106,20 +107,20 @@ class ChannelServer:
         driver_nonce = secrets.token_hex(16)
         channel.send("number", number=driver_nonce)
         member_nonce = hex_field(channel.receive(), "number")
-        with self._strangers_lock:
-            self._strangers.note_message(channel)
+        with self._unauthenticated_lock:
+            self._unauthenticated.note_message(channel)
         if member_nonce is None:
             return False
         return prove(channel, self._token, Transcript(self.address, driver_nonce, member_nonce), DRIVER)
 
     def _forget(self, channel: MessageChannel) -> bool:
-        with self._strangers_lock:
-            return self._strangers.remove(channel)
+        with self._unauthenticated_lock:
+            return self._unauthenticated.remove(channel)
 
     def _reject(self, host: str) -> None:
         """Counts and warns rarely: a flood of connections must not flood the log."""
         now = self._clock.monotonic()
-        with self._strangers_lock:
+        with self._unauthenticated_lock:
             self._rejected += 1
             if now < self._warn_at:
                 return

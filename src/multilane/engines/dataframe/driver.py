@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from multilane.app.targets import find_app, target_of
 from multilane.engines.dataframe.worker_app import check_stageable
 from multilane.errors import ConfigError
+from multilane.logs import logger
 from multilane.spark.session import is_speculating
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from multilane.app.app import App
+
+log = logger(__name__)
 
 _FACTORY: Final = "multilane.engines.dataframe.worker_app:DataFrameWorkerApp"
 
@@ -35,9 +38,10 @@ class StageOptions(TypedDict, total=False):
 
 def staged(app: App, frame: DataFrame, name: str, options: StageOptions) -> DataFrame:
     from multilane.engines.dataframe.frames import outcomes_of
+    from multilane.engines.dataframe.task_reports import reports_of
     from multilane.engines.dataframe.worker import StagePlan
 
-    target = options.get("target")
+    observer, target = app.observer, options.get("target")
     if target is None:
         target = target_of(app)
     else:
@@ -46,5 +50,15 @@ def staged(app: App, frame: DataFrame, name: str, options: StageOptions) -> Data
     check_stageable(config)
     if is_speculating(frame.sparkSession):
         raise ConfigError("spark.speculation is on: a second copy of a task would handle the same records. Disable it")
-    plan = StagePlan(_FACTORY, target, config.name, options.get("home", os.getcwd()))
+    reports = reports_of(frame)
+    if reports is not None:
+        reports.observe(target, observer)
+    plan = StagePlan(
+        _FACTORY,
+        target,
+        config.name,
+        options.get("home", os.getcwd()),
+        log_level=log.getEffectiveLevel(),
+        reports=None if reports is None else reports.accumulator,
+    )
     return outcomes_of(frame, plan, in_order=options.get("in_order"), tasks=options.get("tasks"))

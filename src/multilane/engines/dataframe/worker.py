@@ -9,23 +9,33 @@ ends when each of its records is settled. Owns the applications of this process.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
+from multilane.clock import SystemClock
 from multilane.engines.dataframe.block_runner import BlockRunner, Settled
+from multilane.engines.dataframe.task_reports import CompletedTask, CompletedTasks, StageWork
+from multilane.engines.dataframe.worker_progress import TaskReport
 from multilane.engines.worker_environment import in_worker_environment, load, resolve_home
 from multilane.errors import ConfigError
 from multilane.lanes.interpreter import loop_on_thread
+from multilane.logs import logger
 from multilane.spark.packing import UNPACKED
 from multilane.wire.records.arrow_rows import blocks_of
 
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
 T = TypeVar("T")
+_CLOCK: Final = SystemClock()
+_QUERY_ID: Final = "sql.streaming.queryId"  # Spark sets it for the tasks of a query
 _ROWS: Final = 10_000  # rows of a batch that is sorted here
 _LOG_ORDER: Final = ("topic", "partition", "offset")
 OUTCOMES: Final = "topic string, partition int, offset bigint, outcome string, error string"
@@ -49,12 +59,25 @@ class StagePlan:
     consumer: str
     home: str  # the directory of the application's modules and files
     sorts: bool = False  # whether the worker must sort the rows
+    log_level: int = logging.WARNING  # the driver's: it applies where the worker's log is not configured
+    reports: Accumulator[CompletedTasks] | None = None  # what tasks did, for the driver; None: Spark cannot carry it
+
+
+@dataclass(frozen=True, slots=True)
+class _SparkTask:
+    number: int
+    stage: int
+    query: str | None  # the id of the streaming query that it belongs to
 
 
 class WorkerApp(Protocol):
     """What the factory creates."""
 
-    async def block_runner(self, consumer: str) -> BlockRunner: ...
+    async def begin_task(self, consumer: str, *, in_stream: bool) -> BlockRunner: ...
+
+    async def end_task(self, total: str | None) -> TaskReport:
+        """`total`: what the log line with the task's totals calls it; None for no line."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -65,9 +88,11 @@ def serve(plan: StagePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     first = next(rows, None)
     if first is None:
         return  # no rows: create nothing
-    with _worker_environment(plan):
+    task, began = _spark_task(), _CLOCK.monotonic()
+    with _worker_environment(plan, task.number):
         worker = _worker(plan)
-        block_runner = worker.run(worker.app.block_runner(plan.consumer))
+        _show_log(plan.log_level)
+        block_runner = worker.run(worker.app.begin_task(plan.consumer, in_stream=task.query is not None))
         is_finished = False
         try:
             for batch in _in_order(first, rows) if plan.sorts else _with(first, rows):
@@ -77,6 +102,11 @@ def serve(plan: StagePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
         finally:
             if not is_finished:
                 worker.run(block_runner.abort())
+            total = None if task.query is not None else f"total of task {task.number} in stage {task.stage}"
+            news = worker.run(worker.app.end_task(total))
+            if plan.reports is not None:
+                work = StageWork.of(plan.target, task.stage, task.query)
+                plan.reports.add([CompletedTask(work, _CLOCK.monotonic() - began, news)])
 
 
 def _with(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,19 +170,32 @@ def close_all() -> None:
 
 
 @contextmanager
-def _worker_environment(plan: StagePlan) -> Iterator[None]:
+def _worker_environment(plan: StagePlan, number: int) -> Iterator[None]:
     """Other functions of the session use the same process: after each task restore everything but the modules."""
     if not os.path.isdir(resolve_home(plan.home)):
         raise ConfigError(
             f"{plan.home} is not on {socket.gethostname()}: pack the application (multilane pack APP.zip), give it to "
             f"Spark (spark.archives=APP.zip#{UNPACKED}) and set home={UNPACKED!r}, or set home to its directory"
         )
-    with in_worker_environment(plan.home, _task_number(), forgets=False):
+    with in_worker_environment(plan.home, number, forgets=False):
         yield
 
 
-def _task_number() -> int:
+def _spark_task() -> _SparkTask:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return 0 if context is None else int(context.partitionId())
+    if context is None:
+        return _SparkTask(0, 0, None)
+    return _SparkTask(context.partitionId(), context.stageId(), context.getLocalProperty(_QUERY_ID))
+
+
+def _show_log(level: int) -> None:
+    """Write this library's log to the worker's stderr, unless the application has configured logging. Other loggers are
+    left alone: the process belongs to the session."""
+    ours = logger("multilane")
+    if not ours.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s worker %(process)d %(levelname)s %(message)s"))
+        ours.addHandler(handler)
+        ours.setLevel(level)

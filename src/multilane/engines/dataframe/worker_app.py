@@ -2,8 +2,8 @@
 
 Thread: loop.
 
-Owns the lane factories, which live as long as the worker process; processors live as long as a task. Never joins a
-group, reads a topic or commits: only Spark's checkpoint, if there is one, tracks progress.
+Owns the lane factories and their progress, which live as long as the worker process; processors live as long as a task.
+Never joins a group, reads a topic or commits: only Spark's checkpoint, if there is one, tracks progress.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from multilane.clock import SystemClock
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.engines.dataframe.block_runner import BlockRunner
 from multilane.engines.dataframe.record_verdicts import RecordVerdicts
+from multilane.engines.dataframe.worker_progress import TaskReport, WorkerProgress
 from multilane.errors import ConfigError, WrongRows
 from multilane.lanes.assignment import Starts
 from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.metrics.observer import Gauge
+from multilane.runtime.gauges import lane_gauges
 from multilane.runtime.handover import NO_HANDOVER
 from multilane.runtime.lane_factory import LaneFactory
 
@@ -23,15 +26,18 @@ from multilane.runtime.lane_factory import LaneFactory
 class DataFrameWorkerApp:
     """Made from `module:name`; tasks name this class by its import path."""
 
+    _progress: WorkerProgress
+
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
         self._clock = SystemClock()
         self._lane_factories: dict[str, LaneFactory] = {}
         self._open: dict[str, LaneFactory] = {}
 
-    async def block_runner(self, consumer: str) -> BlockRunner:
+    async def begin_task(self, consumer: str, *, in_stream: bool) -> BlockRunner:
         """A block runner for one task."""
         lane_factory = await self._lane_factory(consumer)
+        self._progress.begin_task(self._open, self._gauges, in_stream=in_stream)
         known = lane_factory.source.topics.names
 
         async def build(starts: Starts, verdicts: RecordVerdicts) -> PartitionProcessor:
@@ -42,9 +48,19 @@ class DataFrameWorkerApp:
 
         return BlockRunner(build, self._clock)
 
+    async def end_task(self, total: str | None) -> TaskReport:
+        for lane_factory in self._open.values():
+            lane_factory.report_calls()
+        return self._progress.end_task(self._open, total)
+
+    def _gauges(self) -> list[Gauge]:
+        return [gauge for name, factory in self._open.items() for gauge in lane_gauges(name, factory.processors)]
+
     async def _lane_factory(self, consumer: str) -> LaneFactory:
         if not self._lane_factories:
-            self._lane_factories = self._app.lane_factories(for_rows=True)
+            self._progress = WorkerProgress(self._app.observer, self._clock)
+            with self._app.failures_to(self._progress.failures):
+                self._lane_factories = self._app.lane_factories(self._progress.counts, for_rows=True)
         lane_factory = self._lane_factories.get(consumer)
         if lane_factory is None:
             raise ConfigError(f"consumer {consumer!r} has no listener in the application that Spark's workers import")
@@ -54,6 +70,8 @@ class DataFrameWorkerApp:
         return lane_factory
 
     async def close(self) -> None:
+        if self._lane_factories:
+            await self._progress.close()
         for lane_factory in self._open.values():
             await lane_factory.close()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from multilane.clock import Clock
-from multilane.lanes.progress import SETTLED, Progress
+from multilane.lanes.progress import RECEIVED, SETTLED, Progress
 from multilane.metrics.observer import NO_OBSERVER, Count, CountsOnly, Gauge, Observer, ReportBuffer
 
 _NOTE_EVERY: Final = 1.0  # seconds: how fresh the numbers of `multilane top --control` are
@@ -23,24 +23,27 @@ _NOTE_EVERY: Final = 1.0  # seconds: how fresh the numbers of `multilane top --c
 class Settles(Protocol):
     @property
     def settled(self) -> int: ...
+    @property
+    def received(self) -> int: ...
 
 
 SettlingGroups = Mapping[str, Settles]
 
 
 class SettledCounts:
-    """Counts how many records each group has settled since the last call."""
+    """Counts how many records each group has received and settled since the last call."""
 
     def __init__(self) -> None:
-        self._known: Counter[str] = Counter()
+        self._known: Counter[tuple[str, str]] = Counter()
 
     def take(self, groups: SettlingGroups) -> list[Count]:
         counts: list[Count] = []
-        for name, group in groups.items():
-            more = group.settled - self._known[name]
-            if more > 0:  # the number is a sum, and the loop may be between two of its parts
-                self._known[name] += more
-                counts.append((SETTLED, {"consumer": name}, float(more)))
+        for name, group in list(groups.items()):  # consumers come and go on another thread
+            for metric, total in ((SETTLED, group.settled), (RECEIVED, group.received)):
+                more = total - self._known[metric, name]
+                if more > 0:  # the number is a sum, and the loop may be between two of its parts
+                    self._known[metric, name] += more
+                    counts.append((metric, {"consumer": name}, float(more)))
         return counts
 
 
@@ -62,18 +65,18 @@ class ProcessProgress:
         self.progress.begin(self._clock.monotonic())
         while True:
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_NOTE_EVERY)
-            self._note(groups)
+            self.note(groups)
             if self._observer is not NO_OBSERVER:
                 self.progress.note_gauges(gauges())
             if (now := self._clock.monotonic()) >= self.progress.due:
                 self.progress.log_progress(now)
 
     def close(self, groups: SettlingGroups) -> None:
-        self._note(groups)
+        self.note(groups)
         self.progress.forget()
         self.progress.close(self._clock.monotonic())
 
-    def _note(self, groups: SettlingGroups) -> None:
+    def note(self, groups: SettlingGroups) -> None:
         settled = self._settled.take(groups)
         self.progress.note([*self._counts.take(), *settled])
         for name, labels, value in settled:

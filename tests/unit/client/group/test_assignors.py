@@ -14,9 +14,9 @@ from multilane.client.group.assignors import (
     all_cooperative,
     find_assignor,
 )
-from multilane.client.group.assignors.claims import Stake, resolve
+from multilane.client.group.assignors.claims import Ownership, resolve
 from multilane.client.group.assignors.movements import Movements
-from multilane.client.group.assignors.user_data import read_generation, read_stake, write_stake
+from multilane.client.group.assignors.user_data import read_generation, read_ownership, write_ownership
 from multilane.errors import ConfigError
 from multilane.types import TopicPartition
 
@@ -126,7 +126,7 @@ def test_who_left_a_topic_loses_it_and_others_get_it_a_round_later():
 
 
 def settled(*members: AssignorMember, topics: TopicShapes = TWO):
-    return resolve(members, lambda member: Stake(member.owned, member.generation), topics)
+    return resolve(members, lambda member: Ownership(member.owned, member.generation), topics)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -172,13 +172,13 @@ def test_sticky_user_data():
     data = STICKY.user_data(parts("t3 u1 t0"), 9)
     topics = "00000002  0001 74 00000002 00000003 00000000  0001 75 00000001 00000001"
     assert data == bytes.fromhex(topics + "00000009")
-    assert read_stake(data) == Stake(parts("t3 t0 u1"), 9)
+    assert read_ownership(data) == Ownership(parts("t3 t0 u1"), 9)
     assert STICKY.user_data((), -1) == b""
-    assert read_stake(STICKY.user_data((), 4)) == Stake((), 4)
+    assert read_ownership(STICKY.user_data((), 4)) == Ownership((), 4)
 
 
 def test_sticky_user_data_of_old_members_has_no_generation():
-    assert read_stake(write_stake(parts("t0 t1"), 5)[:-4]) == Stake(parts("t0 t1"), -1)
+    assert read_ownership(write_ownership(parts("t0 t1"), 5)[:-4]) == Ownership(parts("t0 t1"), -1)
 
 
 def test_cooperative_user_data_is_the_generation():
@@ -207,7 +207,7 @@ def test_a_cooperative_member_of_an_old_version_says_its_generation_in_user_data
     ],
 )
 def test_damaged_user_data_says_nothing(data):
-    assert read_stake(data) == Stake()
+    assert read_ownership(data) == Ownership()
 
 
 def test_nobody_and_nothing():

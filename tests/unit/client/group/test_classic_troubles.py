@@ -474,14 +474,14 @@ def test_the_members_of_another_leader_are_not_our_business():
 
 def away(desk: Desk) -> None:
     """The application stops polling now, and its time is up."""
-    desk.pulse.is_polling = False
-    desk.pulse.last = desk.now
+    desk.poll_activity.is_polling = False
+    desk.poll_activity.last = desk.now
     desk.now += MAX_POLL + 0.1
 
 
 def back(desk: Desk) -> None:
-    desk.pulse.last = desk.now
-    desk.pulse.is_polling = True
+    desk.poll_activity.last = desk.now
+    desk.poll_activity.is_polling = True
 
 
 def test_an_application_that_does_not_poll_leaves_and_loses_when_it_is_back(caplog):
@@ -517,7 +517,7 @@ def test_a_static_member_whose_application_is_away_is_silent():
 
 def test_a_poll_that_waits_is_a_sign_of_life():
     desk = stable()
-    desk.pulse.last = desk.now
+    desk.poll_activity.last = desk.now
     desk.now += 10 * MAX_POLL
     assert desk.none_sent(LEAVE)
     assert desk.state is ClassicState.STABLE
@@ -526,7 +526,7 @@ def test_a_poll_that_waits_is_a_sign_of_life():
 def test_the_time_of_the_application_is_watched_without_heartbeats():
     desk = stable()
     desk.sent(BEAT, HEARTBEAT)  # unanswered: no other reason to be asked
-    desk.pulse.is_polling, desk.pulse.last = False, desk.now
+    desk.poll_activity.is_polling, desk.poll_activity.last = False, desk.now
     desk.poll(100.0)
     assert desk.wait == pytest.approx(MAX_POLL - 100.0)
 

@@ -410,7 +410,7 @@ def test_a_group_that_is_refused_elsewhere_ends_questions_and_beginnings_go_on()
     watch.want(A0)
     future = watch.question(A0)
     error = GroupRefused("not for you")
-    watch.manager.refuse_questions(error)
+    watch.manager.refuse_calls(error)
     assert failure(future) is error
     watch.coordinators.node = NodeId(1)
     watch.answer(0.0, {A0: at(4)})

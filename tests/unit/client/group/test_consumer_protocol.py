@@ -323,7 +323,7 @@ def test_subscribing_while_leaving_joins_afterwards():
 def test_an_absent_application_is_left_behind_and_loses_what_it_owned_when_it_polls():
     desk = Desk()
     desk.settle(0, 1)
-    desk.pulse.is_polling, desk.pulse.last = False, 10.0
+    desk.poll_activity.is_polling, desk.poll_activity.last = False, 10.0
     for beat in range(1, 62):
         assert desk.said(beat * INTERVAL).member_epoch == 1
         desk.answer(1)
@@ -333,7 +333,7 @@ def test_an_absent_application_is_left_behind_and_loses_what_it_owned_when_it_po
     assert desk.poll(400.0) == []
     assert desk.wait < 5
     assert len(desk.steps) == 1
-    desk.pulse.last = 401.0
+    desk.poll_activity.last = 401.0
     assert desk.poll(401.0) == []
     desk.done(Change.LOST, partitions("t", 0, 1))
     said = desk.said()
@@ -343,9 +343,9 @@ def test_an_absent_application_is_left_behind_and_loses_what_it_owned_when_it_po
 def test_an_absent_application_that_owns_nothing_just_joins_again():
     desk = Desk(group_instance_id="i1")
     desk.settle()
-    desk.pulse.is_polling = False
+    desk.poll_activity.is_polling = False
     assert desk.said(MAX_POLL).member_epoch == -2
-    desk.pulse.is_polling = True
+    desk.poll_activity.is_polling = True
     assert desk.said().member_epoch == 0
     assert len(desk.steps) == 1
 

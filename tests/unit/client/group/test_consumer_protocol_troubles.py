@@ -396,11 +396,11 @@ def test_an_application_that_goes_away_in_a_step_finishes_it_before_it_loses_the
     desk.settle(0, 1)
     desk.said(INTERVAL)
     desk.answer(1, {T: [0]})
-    desk.pulse.is_polling, desk.pulse.last = False, INTERVAL
+    desk.poll_activity.is_polling, desk.poll_activity.last = False, INTERVAL
     desk.node = None
     assert desk.poll(INTERVAL + MAX_POLL) == [], "nobody to tell, but stale"
     assert desk.member.state is MemberState.STALE
-    desk.pulse.is_polling = True
+    desk.poll_activity.is_polling = True
     desk.poll()
     desk.done(Change.REVOKED, partitions("t", 1))
     desk.done(Change.LOST, partitions("t", 0))

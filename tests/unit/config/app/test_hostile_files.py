@@ -183,4 +183,4 @@ def refused(files, profile=None, env=None):
 def test_a_password_that_looks_like_yaml_is_not_shown(password, problems):
     reported = problems(f"clusters:\n  k:\n    auth:\n      password: {password}\n")
     assert "hunter2secret" not in str(reported)
-    assert "or quote a text" in str(reported)
+    assert "or quote a string" in str(reported)

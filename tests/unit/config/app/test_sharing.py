@@ -64,6 +64,9 @@ def test_who_says_off_competes_and_is_in_no_unit(loaded):
             "their isolation level differ",
         ),
         (("sharing: sometimes", "retry: r"), "cross-topic"),
+        (("sharing: same-topic", "sharing: same-topic, from: soon"), "write earliest, latest, or a time"),
+        (("sharing: same-topic", "sharing: same-topic, from: '1969-12-31'"), "it is before 1970"),
+        (("from: earliest",), "this one does not share"),
     ],
 )
 def test_contradictions_are_problems(loaded, consumers, problem):

@@ -15,6 +15,7 @@ from multilane.engines.backfill.progress import BackfillPlan, ProgressReport, ne
 from multilane.engines.backfill.states import BackfillState
 from multilane.engines.backfill.worker import run_task
 from multilane.errors import ChannelLost, ConfigError, MemberFailed, SparkStartError
+from multilane.metrics.observer import NO_OBSERVER, Counts
 from multilane.outcome.in_place import ExhaustedRecord
 from multilane.spark import executor_news
 
@@ -58,7 +59,7 @@ class ThreadWorker:
         self.aborted.set()
 
     def news(self):
-        return {"counts": [], "failures": []}
+        return {"counts": [], "failures": [], "gauges": []}
 
 
 class ThreadJob:
@@ -123,9 +124,9 @@ def _environment(monkeypatch):
 
 
 class Running:
-    def __init__(self, world, job=None, tasks=2, **plan):
+    def __init__(self, world, job=None, tasks=2, observer=NO_OBSERVER, **plan):
         self.job, self.kept, self.progress, self.standings = job or ThreadJob(), Kept(), new_progress(PLAN), []
-        self.driver = BackfillDriver(self.progress, self.kept, self.standings.append)
+        self.driver = BackfillDriver(self.progress, self.kept, self.standings.append, observer=observer)
         self._plan = BackfillRunPlan(tasks, f"{__name__}:ThreadWorker", world.name, os.getcwd(), **plan)
         self.error = None
 
@@ -156,6 +157,46 @@ def test_every_partition_has_one_task_and_all_is_written(world):
     assert running.progress.is_through
     assert running.kept.saved[-1]["records"] == 40
     assert running.driver.status.records == 40
+
+
+class Observed(Counts):
+    def __init__(self):
+        super().__init__()
+        self.at = {}  # by source
+
+    def gauges(self, source, values):
+        self.at[source] = {(gauge.name, gauge.labels.get("partition", "")): gauge.value for gauge in values}
+
+
+def test_an_observer_is_given_what_tasks_report_and_what_the_driver_knows(world, monkeypatch):
+    monkeypatch.setattr(ThreadWorker, "news", lambda self: NEWS)
+    observed = Observed()
+
+    def work_off(worker):
+        first = min(worker.errand.ends)
+        worker.tell(ProgressReport({first: (4, ())}, 4))
+        return worker.work_off()
+
+    world.behaviour = work_off
+    running = Running(world, observer=observed)
+    assert running.driver.unready == ["no task has begun"]
+    running.run()
+    assert running.error is None
+    assert running.driver.unready == ["the run is ended"]
+    assert observed.total("lanes.records.settled") == running.progress.records
+    assert observed.total("lanes.records.retried") == 4 * 2, "two reports of each task"
+    last = observed.at[""]
+    assert last["backfill.position", "1"] == 30
+    assert [last["backfill.remaining", partition] for partition in "012"] == [0, 0, 0]
+    assert last["backfill.tasks", ""] == last["backfill.failed", ""] == 0
+    assert {observed.at[source] == {} for source in ("0", "1")} == {True}, "tasks that ended have no gauges"
+
+
+NEWS = {
+    "counts": [("lanes.records.retried", {"consumer": "orders"}, 2.0)],
+    "failures": [],
+    "gauges": [("lanes.calls", {"consumer": "orders"}, 3.0)],
+}
 
 
 class News:

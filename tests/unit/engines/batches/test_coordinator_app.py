@@ -11,11 +11,13 @@ import pytest
 from multilane.client.fetch.offsets import PartlyFound
 from multilane.clock import SystemClock
 from multilane.commit.completion_map import LogMark, encode
+from multilane.commit.ledger import CommitPoint
 from multilane.engines.batches.coordinator_app import CoordinatorApp, CoordinatorGroup
 from multilane.engines.batches.lease_table import LeaseTable
-from multilane.engines.batches.messages import TaskLease
+from multilane.engines.batches.messages import FromWorker, PartitionLease, TaskLease
 from multilane.engines.batches.worker_app import LeaseWorkerApp
 from multilane.listeners.context import MEMBER
+from multilane.runtime.shared_lanes import grouped
 from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from multilane.wire.records.record import Record
 
@@ -41,6 +43,53 @@ def target(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "leased_shop:app"
     sys.modules.pop("leased_shop", None)
+
+
+@pytest.fixture
+def shared(target, tmp_path):
+    """The same, but both are triggers of one topic and group."""
+    config = tmp_path / "multilane.yaml"
+    told = json.loads(config.read_text())
+    for keys in told["consumers"].values():
+        keys |= {"groupId": "shop", "name": "orders", "sharing": "same-topic"}
+    config.write_text(json.dumps(told))
+    return target
+
+
+def test_triggers_have_the_lease_and_the_member_of_the_group_that_they_share(shared):
+    async def found() -> tuple[dict[str, float], list[tuple[str, ...]]]:
+        app = CoordinatorApp(shared)
+        lane_factories = app._app.lane_factories(app._news)
+        app._groups = [
+            CoordinatorGroup(lanes, LeaseTable(SystemClock()), SystemClock(), app._news)
+            for lanes in grouped(lane_factories, app._app.config, SystemClock())
+        ]
+        app._groups[0]._consumer = Expelled()
+        return app.lease_seconds(), [tuple(group.consumers) for group in app._groups]
+
+    assert asyncio.run(found()) == ({"orders": 0.0, "bills": 0.0}, [("orders", "bills")])
+
+
+def test_a_lease_of_a_trigger_that_is_revoked_before_it_begins_takes_the_others_with_it(shared):
+    """They are revoked in a moment, too; and with a retry partition beside one of them, nothing could begin."""
+    sent = []
+    points = {TopicPartition("orders", 0): CommitPoint(7, 0, ())}
+
+    async def serve() -> list[PartitionLease]:
+        app = LeaseWorkerApp(shared)
+        await app.open(lambda kind, **fields: sent.append((kind, fields)))
+        leases = tuple(PartitionLease(n, name, points) for n, name in enumerate(("orders", "bills"), 1))
+        try:
+            serving = asyncio.create_task(app.serve(TaskLease(1, 0.0, 0.0, leases)))
+            revoking = asyncio.create_task(app.revoke(2, 1.0))
+            await revoking
+            return await serving
+        finally:
+            await app.close()
+
+    assert asyncio.run(serve()) == []
+    [returned] = [fields["units"] for kind, fields in sent if kind == FromWorker.RETURN]
+    assert [unit["number"] for unit in returned] == [1, 2]
 
 
 class Expelled:
@@ -89,11 +138,11 @@ def test_a_group_that_is_not_answered_shortens_no_other_lease(target):
         app = CoordinatorApp(target)
         lane_factories = app._app.lane_factories(app._news)
         lease_table = LeaseTable(SystemClock())
-        app._groups = {
-            n: CoordinatorGroup(n, lane_factory, lease_table, SystemClock(), app._news)
-            for n, lane_factory in lane_factories.items()
-        }
-        app._groups["orders"]._consumer = Expelled()
+        app._groups = [
+            CoordinatorGroup(lane_factory, lease_table, SystemClock(), app._news)
+            for lane_factory in lane_factories.values()
+        ]
+        app._groups[0]._consumer = Expelled()
         return app.lease_seconds()
 
     granted = asyncio.run(leases())
@@ -108,7 +157,7 @@ class HalfThere:
         self._found = {led: OffsetAndTimestamp(50, -1, 3)}
 
     async def end_offsets(self, partitions, timeout):
-        raise PartlyFound("no offsets of orders[0] before the timeout", self._found)
+        raise PartlyFound("timed out while looking up the offsets of orders[0]", self._found)
 
 
 def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target, caplog):
@@ -119,7 +168,7 @@ def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target
         app = CoordinatorApp(target)
         lane_factory = app._app.lane_factories(app._news)["orders"]
         lease_table = LeaseTable(SystemClock())
-        group = CoordinatorGroup("orders", lane_factory, lease_table, SystemClock(), app._news)
+        group = CoordinatorGroup(lane_factory, lease_table, SystemClock(), app._news)
         group._consumer = consumer = HalfThere(led)
         sound = await group._within_logs(news)
         assert not await group._note_ends(consumer, [away, led])
@@ -150,7 +199,7 @@ def test_runs_that_a_worker_reports_beyond_the_end_of_the_log_are_not_committed(
     async def committed():
         app = CoordinatorApp(target)
         lane_factory = app._app.lane_factories(app._news)["orders"]
-        group = CoordinatorGroup("orders", lane_factory, LeaseTable(SystemClock()), SystemClock(), app._news)
+        group = CoordinatorGroup(lane_factory, LeaseTable(SystemClock()), SystemClock(), app._news)
         group._consumer = Ended()
         return await group._within_logs(news)
 

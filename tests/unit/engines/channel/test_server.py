@@ -1,4 +1,4 @@
-"""Unproven callers of a server: they keep no worker from connecting, and are closed soon. Over real sockets."""
+"""Unauthenticated callers of a server: they keep no worker from connecting, and are closed soon. Over real sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from multilane.engines.channel import strangers as strangers_module
+from multilane.engines.channel import unauthenticated
 from multilane.engines.channel.channel import connect
 from multilane.engines.channel.server import ChannelServer
 
@@ -98,7 +98,7 @@ def test_workers_connect_however_many_strangers_there_are(server, begin):
     with Flood(server, begin), ThreadPoolExecutor(4) as workers:
         for made in [workers.submit(greet, server) for _ in range(CALLS)]:
             made.result(PATIENCE)
-    assert len(server._strangers) <= strangers_module.MAX_CALLERS_PER_ADDRESS
+    assert len(server._unauthenticated) <= unauthenticated.MAX_CALLERS_PER_ADDRESS
 
 
 def test_strangers_that_stay_do_no_harm_either(server, caplog):
@@ -114,7 +114,7 @@ def test_strangers_that_stay_do_no_harm_either(server, caplog):
 @pytest.mark.parametrize("slowly", [False, True])
 def test_a_caller_has_a_second_for_its_first_message(server, slowly, monkeypatch):
     """A byte now and then would keep each single wait from its end."""
-    monkeypatch.setattr(strangers_module, "FIRST_MESSAGE_SECONDS", 0.3)
+    monkeypatch.setattr(unauthenticated, "FIRST_MESSAGE_SECONDS", 0.3)
     with (
         socket.create_connection(server.address, PATIENCE) as connection,
         suppress(BrokenPipeError, ConnectionResetError),
@@ -131,7 +131,7 @@ def test_a_caller_has_a_second_for_its_first_message(server, slowly, monkeypatch
 
 
 def test_half_a_handshake_does_not_last(server, monkeypatch):
-    monkeypatch.setattr(strangers_module, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(unauthenticated, "HANDSHAKE_SECONDS", 0.3)
     with socket.create_connection(server.address, PATIENCE) as connection, connection.makefile("rb") as file:
         go_half_way(connection)
         assert [json.loads(line)["kind"] for line in file] == ["number", "proof"]
@@ -139,7 +139,7 @@ def test_half_a_handshake_does_not_last(server, monkeypatch):
 
 
 def test_a_proven_caller_is_not_counted_nor_closed(server, monkeypatch):
-    monkeypatch.setattr(strangers_module, "HANDSHAKE_SECONDS", 0.1)
+    monkeypatch.setattr(unauthenticated, "HANDSHAKE_SECONDS", 0.1)
     channel = connect(server.address, "the token")
     assert channel.receive() == {"kind": "hello"}
     with Flood(server, say_nothing):

@@ -15,7 +15,7 @@ from multilane.engines.continuous.driver import MemberRunPlan, Supervisor
 from multilane.engines.continuous.worker import MemberTaskPlan, serve
 from multilane.errors import ConfigError, MemberFailed, SparkStartError
 from multilane.lanes.consumer_overrides import ConsumerOverrides
-from multilane.metrics.observer import Counts
+from multilane.metrics.observer import Counts, guarded
 from multilane.spark import executor_news
 from multilane.spark.reasons import reason
 
@@ -342,7 +342,7 @@ def test_an_observer_that_fails_is_logged_and_nothing_else(world, caplog):
 
     served = threading.Event()
     world.behaviour = lambda member: (served.set(), member.stopped.wait(PATIENCE))
-    running = Running(world, ThreadJobs(), members=1, observer=Breaks())
+    running = Running(world, ThreadJobs(), members=1, observer=guarded(Breaks(), SystemClock()))
     assert served.wait(PATIENCE)
     running.supervisor.stop()
     assert running.wait() is None

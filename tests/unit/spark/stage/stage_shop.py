@@ -7,6 +7,7 @@ import os
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
 from multilane.engines.dataframe.block_runner import BlockRunner
+from multilane.engines.dataframe.worker_progress import TaskReport
 from multilane.lanes.chains import Chains
 from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.intake import Intake
@@ -34,8 +35,11 @@ class NotedApp:
         type(self).made += 1
         type(self).seen = []
 
-    async def block_runner(self, consumer: str) -> BlockRunner:
+    async def begin_task(self, consumer: str, *, in_stream: bool) -> BlockRunner:
         return BlockRunner(self._build, CLOCK)
+
+    async def end_task(self, total: str | None) -> TaskReport:
+        return {"counts": [], "failures": []}
 
     async def close(self) -> None:
         return None

@@ -20,14 +20,14 @@ from multilane.wire.subscription import NO_GENERATION
 
 
 @dataclass(frozen=True, slots=True)
-class Stake:
+class Ownership:
     """The partitions that a member claims, and the generation of its assignment."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
 
 
-ReadStake: TypeAlias = Callable[[AssignorMember], Stake]
+ReadOwnership: TypeAlias = Callable[[AssignorMember], Ownership]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,17 @@ class Claims:
     former: dict[TopicPartition, str] = field(default_factory=dict)  # the last owner in an earlier generation
 
 
-def resolve(members: Sequence[AssignorMember], read: ReadStake, topics: Mapping[str, TopicShape]) -> Claims:
+def resolve(members: Sequence[AssignorMember], read: ReadOwnership, topics: Mapping[str, TopicShape]) -> Claims:
     listed = in_hash_order(members)
-    stakes = {member.member_id: read(member) for member in listed}
+    ownerships = {member.member_id: read(member) for member in listed}
     generations = {member.member_id: member.generation for member in listed}
     claims = Claims()
-    for member, stake in stakes.items():
+    for member, ownership in ownerships.items():
         claims.owned[member] = {}
-        for partition in stake.partitions:
+        for partition in ownership.partitions:
             if _exists(partition, topics):
-                _claim(claims, member, partition, later=_later(claims, partition, stake.generation, generations))
-    _find_former(claims, stakes)
+                _claim(claims, member, partition, later=_later(claims, partition, ownership.generation, generations))
+    _find_former(claims, ownerships)
     return claims
 
 
@@ -61,7 +61,7 @@ def _exists(partition: TopicPartition, topics: Mapping[str, TopicShape]) -> bool
 def _later(claims: Claims, partition: TopicPartition, generation: int, generations: Mapping[str, int]) -> int:
     """How many generations a claim is later than that of the present owner.
 
-    A stake in user data has a generation of its own; the owner's generation is that of its subscription, as in Java.
+    Ownership in user data has a generation of its own; the owner's generation is that of its subscription, as in Java.
     """
     other = claims.owner.get(partition)
     return 1 if other is None else generation - max(NO_GENERATION, generations[other])
@@ -81,13 +81,13 @@ def _claim(claims: Claims, member: str, partition: TopicPartition, *, later: int
     claims.owner[partition] = member
 
 
-def _find_former(claims: Claims, stakes: Mapping[str, Stake]) -> None:
-    newest = max((stake.generation for stake in stakes.values()), default=NO_GENERATION)
+def _find_former(claims: Claims, ownerships: Mapping[str, Ownership]) -> None:
+    newest = max((ownership.generation for ownership in ownerships.values()), default=NO_GENERATION)
     since: dict[TopicPartition, int] = {}
-    for member, stake in stakes.items():
-        if stake.generation >= max(newest, NO_GENERATION):
+    for member, ownership in ownerships.items():
+        if ownership.generation >= max(newest, NO_GENERATION):
             continue
-        for partition in stake.partitions:
-            if partition not in since or stake.generation > since[partition]:
-                since[partition] = stake.generation
+        for partition in ownership.partitions:
+            if partition not in since or ownership.generation > since[partition]:
+                since[partition] = ownership.generation
                 claims.former[partition] = member

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from multilane.client.group.assignors.claims import Claims, Stake
+from multilane.client.group.assignors.claims import Claims, Ownership
 from multilane.client.group.assignors.sticky import plan_sticky
 from multilane.client.group.assignors.user_data import read_generation, write_generation
 from multilane.client.group.assignors.values import AssignorMember, GroupAssignment, TopicShapes
@@ -26,7 +26,7 @@ class CooperativeStickyAssignor:
     cooperative: Final = True
 
     def assign(self, members: Sequence[AssignorMember], topics: TopicShapes) -> GroupAssignment:
-        plan = plan_sticky(members, topics, _stake)
+        plan = plan_sticky(members, topics, _ownership)
         is_held = _by_resolved_claims(plan.claims) if plan.even else _by_every_claim(members)
         return {
             member: tuple(partition for partition in partitions if not is_held(partition, member))
@@ -38,9 +38,9 @@ class CooperativeStickyAssignor:
         return write_generation(generation)
 
 
-def _stake(member: AssignorMember) -> Stake:
+def _ownership(member: AssignorMember) -> Ownership:
     # Subscriptions older than version 2 have no field for the generation.
-    return Stake(member.owned, member.generation if member.generation >= 0 else read_generation(member.user_data))
+    return Ownership(member.owned, member.generation if member.generation >= 0 else read_generation(member.user_data))
 
 
 def _by_resolved_claims(claims: Claims) -> _IsHeld:

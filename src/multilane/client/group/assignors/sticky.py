@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from multilane.client.group.assignors.claims import Claims, ReadStake, Stake, resolve
+from multilane.client.group.assignors.claims import Claims, Ownership, ReadOwnership, resolve
 from multilane.client.group.assignors.racks import RackMap
 from multilane.client.group.assignors.sticky_even import assign_evenly
 from multilane.client.group.assignors.sticky_uneven import assign_unevenly
-from multilane.client.group.assignors.user_data import read_stake, write_stake
+from multilane.client.group.assignors.user_data import read_ownership, write_ownership
 from multilane.client.group.assignors.values import AssignorMember, GroupAssignment, TopicShapes, wanted
 from multilane.types import TopicPartition
 from multilane.wire.subscription import NO_GENERATION
@@ -34,7 +34,7 @@ class StickyPlan:
     even: bool
 
 
-def plan_sticky(members: Sequence[AssignorMember], topics: TopicShapes, read: ReadStake) -> StickyPlan:
+def plan_sticky(members: Sequence[AssignorMember], topics: TopicShapes, read: ReadOwnership) -> StickyPlan:
     existing = wanted(members, topics)
     claims = resolve(members, read, existing)
     racks = RackMap(members, existing)
@@ -48,12 +48,12 @@ class StickyAssignor:
     cooperative: Final = False
 
     def assign(self, members: Sequence[AssignorMember], topics: TopicShapes) -> GroupAssignment:
-        return plan_sticky(members, topics, _stake).assigned
+        return plan_sticky(members, topics, _ownership).assigned
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
         never_assigned = not owned and generation == NO_GENERATION
-        return b"" if never_assigned else write_stake(owned, generation)
+        return b"" if never_assigned else write_ownership(owned, generation)
 
 
-def _stake(member: AssignorMember) -> Stake:
-    return read_stake(member.user_data)
+def _ownership(member: AssignorMember) -> Ownership:
+    return read_ownership(member.user_data)

@@ -12,14 +12,14 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from multilane.client.group.assignors.claims import Stake
+from multilane.client.group.assignors.claims import Ownership
 from multilane.types import TopicPartition
 from multilane.wire.subscription import NO_GENERATION
 
 _INT: Final = struct.Struct(">i")
 
 
-def write_stake(owned: Sequence[TopicPartition], generation: int) -> bytes:
+def write_ownership(owned: Sequence[TopicPartition], generation: int) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic, number in owned:
         by_topic.setdefault(topic, []).append(number)
@@ -30,12 +30,12 @@ def write_stake(owned: Sequence[TopicPartition], generation: int) -> bytes:
     return b"".join([*parts, write_generation(generation)])
 
 
-def read_stake(data: bytes) -> Stake:
+def read_ownership(data: bytes) -> Ownership:
     try:
         partitions, rest = _read_partitions(data)
     except (struct.error, ValueError):
-        return Stake()
-    return Stake(partitions, read_generation(rest))
+        return Ownership()
+    return Ownership(partitions, read_generation(rest))
 
 
 def write_generation(generation: int) -> bytes:

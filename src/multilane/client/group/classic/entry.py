@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from multilane.client.group.classic.dialogue import COORDINATOR_WAIT
 from multilane.client.group.classic.joining import SHOWN, JoinClaim, Joined, protocols, read_join, read_sync
 from multilane.client.group.classic.leading import Leader
+from multilane.client.group.classic.member_requests import COORDINATOR_WAIT
 from multilane.client.group.membership import Subscription
 from multilane.client.net.requests import NEVER
 from multilane.errors import printable
@@ -23,8 +23,8 @@ from multilane.wire.subscription import NO_GENERATION
 
 if TYPE_CHECKING:
     from multilane.client.group.assignors import Assignor
-    from multilane.client.group.classic.dialogue import Dialogue
-    from multilane.client.group.classic.holdings import PartitionSet
+    from multilane.client.group.classic.member_requests import MemberRequests
+    from multilane.client.group.classic.owned_partitions import PartitionSet
     from multilane.client.group.membership import MemberListeners
     from multilane.client.net.requests import UnsentRequest
 
@@ -33,11 +33,11 @@ log = logger(__name__)
 
 class GroupEntry:
     def __init__(
-        self, dialogue: Dialogue, listeners: MemberListeners, assignors: Sequence[Assignor], rack: str | None
+        self, requests: MemberRequests, listeners: MemberListeners, assignors: Sequence[Assignor], rack: str | None
     ) -> None:
         self.leader = Leader(listeners)
         self.joined_with: Subscription | None = None  # in the last JoinGroup
-        self._dialogue = dialogue
+        self._member_requests = requests
         self._listeners = listeners
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._rack = rack
@@ -70,18 +70,18 @@ class GroupEntry:
     def join(self, subscription: Subscription, owned: PartitionSet, reason: str) -> UnsentRequest | None:
         """JoinGroup; None while the coordinator is unknown. Raises GroupError if an assignor fails."""
         claim = JoinClaim(
-            subscription.topics, owned, self._dialogue.generation, self._last, self._last_generation, self._rack
+            subscription.topics, owned, self._member_requests.generation, self._last, self._last_generation, self._rack
         )
-        request = self._dialogue.join(protocols(self._assignors.values(), claim), reason)
+        request = self._member_requests.join(protocols(self._assignors.values(), claim), reason)
         if request is not None:
             self.joined_with = subscription
         return request
 
     def take_join(self, response: Any, now: float) -> int:
         """Accepts a JoinGroup answer and returns its generation. Raises FrameError or BrokerError if it is invalid."""
-        what = self._dialogue.what(ApiKey.JOIN_GROUP)
+        what = self._member_requests.what(ApiKey.JOIN_GROUP)
         joined = read_join(response, tuple(self._assignors), what)
-        self._dialogue.member_id, self._dialogue.generation = joined.member_id, joined.generation
+        self._member_requests.member_id, self._member_requests.generation = joined.member_id, joined.generation
         self._joined = joined
         self.leader.retire()
         if joined.leads:
@@ -104,7 +104,7 @@ class GroupEntry:
         log.warning(
             "%s: generation %d follows %d; the coordinator has lost part of the group's history, and other members may "
             "own our partitions",
-            self._dialogue.what(ApiKey.JOIN_GROUP),
+            self._member_requests.what(ApiKey.JOIN_GROUP),
             generation,
             self._last_generation,
         )
@@ -112,11 +112,11 @@ class GroupEntry:
 
     def sync(self, requests: list[UnsentRequest], now: float) -> float:
         """Adds SyncGroup when it is due. Returns the seconds to wait. Raises GroupError if the assignor fails."""
-        wait = max(self._dialogue.entry_wait(now), self.leader.wait(now) if self.leads else 0.0)
+        wait = max(self._member_requests.entry_wait(now), self.leader.wait(now) if self.leads else 0.0)
         if wait > 0:
             return wait
         joined = self._current_join()
-        request = self._dialogue.sync(joined.protocol, self._lead(joined) if joined.leads else {})
+        request = self._member_requests.sync(joined.protocol, self._lead(joined) if joined.leads else {})
         if request is None:
             return COORDINATOR_WAIT
         requests.append(request)
@@ -130,8 +130,11 @@ class GroupEntry:
 
     def take_sync(self, response: Any, subscription: Subscription) -> PartitionSet:
         """The new assignment. Raises FrameError or BrokerError if the answer is invalid."""
-        assigned = read_sync(response, self._current_join().protocol, self._dialogue.what(ApiKey.SYNC_GROUP))
-        self._last, self._last_generation = self._subscribed_only(assigned, subscription), self._dialogue.generation
+        assigned = read_sync(response, self._current_join().protocol, self._member_requests.what(ApiKey.SYNC_GROUP))
+        self._last, self._last_generation = (
+            self._subscribed_only(assigned, subscription),
+            self._member_requests.generation,
+        )
         return self._last
 
     def _current_join(self) -> Joined:

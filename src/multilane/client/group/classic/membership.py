@@ -2,9 +2,10 @@
 
 Thread: none (pure state machine); owned by the network thread, one per consumer that subscribes.
 
-Owns the subscription and the state (`states.py` has the table). `Holdings` knows what the application owns,
-`Dialogue` sends requests to the coordinator, `GroupEntry` runs a rebalance. Never calls the application: it asks for a
-step and continues when that is done. Heartbeats continue meanwhile; the coordinator decides who is a member.
+Owns the subscription and the state (`states.py` has the table). `OwnedPartitions` knows what the application owns,
+`ClassicSteps` which partitions a step is about, `MemberRequests` sends requests to the coordinator, `GroupEntry` runs a
+rebalance. Never calls the application: it asks for a step and continues when that is done. Heartbeats continue
+meanwhile; the coordinator decides who is a member.
 
 Eager: the application releases everything before JoinGroup. Cooperative: JoinGroup lists the owned partitions, and
 after SyncGroup only those no longer assigned are released; then the member rejoins, so that others can have them.
@@ -16,10 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.group.assignors import all_cooperative
-from multilane.client.group.classic.dialogue import COORDINATOR_WAIT, Dialogue
 from multilane.client.group.classic.entry import GroupEntry
-from multilane.client.group.classic.holdings import Holdings, PartitionSet
+from multilane.client.group.classic.member_requests import COORDINATOR_WAIT, MemberRequests
+from multilane.client.group.classic.owned_partitions import OwnedPartitions
 from multilane.client.group.classic.states import MEMBER, REBALANCING, SENDS_HEARTBEATS, ClassicState, checked
+from multilane.client.group.classic.steps import ClassicSteps
 from multilane.client.group.classic.verdicts import ErrorVerdict, advised, is_fenced_instance, judge, refused_pattern
 from multilane.client.group.membership import UNASSIGNED_FOR, Change, Identity, Subscription, warn_of_silence
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
@@ -30,7 +32,7 @@ from multilane.wire.subscription import NO_GENERATION
 
 if TYPE_CHECKING:
     from multilane.client.group.assignors import Assignor
-    from multilane.client.group.membership import Coordinators, MemberListeners, MemberPolicy, Pulse
+    from multilane.client.group.membership import Coordinators, MemberListeners, MemberPolicy, PollActivity
     from multilane.types import TopicPartition
 
 log = logger(__name__)
@@ -43,7 +45,7 @@ class ClassicMembership:
     def __init__(
         self,
         policy: MemberPolicy,
-        pulse: Pulse,
+        poll_activity: PollActivity,
         coordinators: Coordinators,
         listeners: MemberListeners,
         assignors: Sequence[Assignor],
@@ -52,18 +54,18 @@ class ClassicMembership:
             raise ValueError("a classic membership needs at least one assignor")
         self.state = ClassicState.OUTSIDE
         self._policy = policy
-        self._pulse = pulse
+        self._poll_activity = poll_activity
         self._listeners = listeners
         self._cooperative = all_cooperative(assignors)
-        self._dialogue = Dialogue(policy, coordinators, self)
-        self.fenced_after = self._dialogue.fenced_after
-        self._entry = GroupEntry(self._dialogue, listeners, assignors, policy.rack)
-        self._holdings = Holdings(listeners.step)
+        self._member_requests = MemberRequests(policy, coordinators, self)
+        self.fenced_after = self._member_requests.fenced_after
+        self._entry = GroupEntry(self._member_requests, listeners, assignors, policy.rack)
+        self._owned_partitions = OwnedPartitions(listeners.step)
+        limit = policy.group.max_poll_interval
+        self._steps = ClassicSteps(self._owned_partitions, limit, is_cooperative=self._cooperative)
         self._subscription: Subscription | None = None
-        self._target: PartitionSet = frozenset()
         self._rejoin: str | None = None  # the reason for a due rebalance
         self._reason = ""
-        self._rebalance_since: float | None = None  # since when the group waits for us
         self._failure: MultilaneError | None = None
         self._unassigned_until = 0.0
         self._leave_callbacks: list[Callable[[], None]] = []
@@ -72,14 +74,14 @@ class ClassicMembership:
 
     @property
     def identity(self) -> Identity | None:
-        dialogue = self._dialogue
-        if self.state not in MEMBER or dialogue.generation == NO_GENERATION:
+        member = self._member_requests
+        if self.state not in MEMBER or member.generation == NO_GENERATION:
             return None
-        return Identity(dialogue.group, dialogue.member_id, dialogue.generation, dialogue.instance_id, "classic")
+        return Identity(member.group, member.member_id, member.generation, member.instance_id, "classic")
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        return self._holdings.owned
+        return self._owned_partitions.owned
 
     @property
     def is_rebalancing(self) -> bool:
@@ -117,7 +119,7 @@ class ClassicMembership:
             self._rejoin = reason
 
     def step_done(self, ticket: int, now: float) -> None:
-        step = self._holdings.done(ticket)
+        step = self._owned_partitions.done(ticket)
         if step is None:
             return
         if self.state is ClassicState.REVOKING:
@@ -126,7 +128,7 @@ class ClassicMembership:
             if step.change is Change.ASSIGNED:
                 self._to(ClassicState.STABLE)
             else:
-                self._assign_target(now)
+                self._steps.assign(now)
         elif self.state is ClassicState.LOSING:
             self._lose_partitions(now)
 
@@ -138,9 +140,9 @@ class ClassicMembership:
         self._leave_callbacks.append(left)
         if self.state is ClassicState.LEAVING:
             return
-        self._holdings.drop()
+        self._owned_partitions.drop()
         self._to(ClassicState.LEAVING)
-        is_sent = self._dialogue.leave("the consumer unsubscribes or closes", self._on_left)
+        is_sent = self._member_requests.leave("the consumer unsubscribes or closes", self._on_left)
         self._end_membership()
         self._close_idle_connection()
         if not is_sent:
@@ -150,12 +152,13 @@ class ClassicMembership:
         """A join may have overtaken the commit, whose error then is about an older generation: a heartbeat at once
         shows whether this is still a member. While a JoinGroup is in flight its answer shows it."""
         if self.state in SENDS_HEARTBEATS:
-            self._dialogue.heartbeat_now(now)
+            self._member_requests.heartbeat_now(now)
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> Poll:
-        leaves = self._dialogue.send_leaves(now)  # first: a member that cannot send it is out at once, and may rejoin
+        # First: a member that cannot send it is out at once, and may rejoin.
+        leaves = self._member_requests.send_leaves(now)
         waits = [self._watch_application(now)]
         if self.state is ClassicState.STABLE:
             waits.append(self._check_for_rejoin(now))
@@ -167,10 +170,10 @@ class ClassicMembership:
             waits.append(self._ask_to_sync(requests, now))
         if self.state in SENDS_HEARTBEATS:
             if self._awaits_partitions(now):
-                self._dialogue.heartbeat_soon(now)
-            waits.append(self._dialogue.heartbeat(requests, now))
-        leaves += self._dialogue.send_leaves(now)  # of an application that has just stopped polling
-        waits.append(self._dialogue.watch_hold(now, is_free=not self.owned))
+                self._member_requests.heartbeat_soon(now)
+            waits.append(self._member_requests.heartbeat(requests, now))
+        leaves += self._member_requests.send_leaves(now)  # of an application that has just stopped polling
+        waits.append(self._member_requests.watch_hold(now, is_free=not self.owned))
         return Poll((*leaves, *requests), min(waits))
 
     def _awaits_partitions(self, now: float) -> bool:
@@ -181,20 +184,20 @@ class ClassicMembership:
     def _watch_application(self, now: float) -> float:
         limit = self._policy.group.max_poll_interval
         if self.state is ClassicState.AWAY:
-            if self._pulse.idle(now) >= limit:
+            if self._poll_activity.idle(now) >= limit:
                 return COORDINATOR_WAIT
             self._lose(now)
-        elif self.state in MEMBER and self._dialogue.member_id:
-            if self._pulse.expire(now, limit):
+        elif self.state in MEMBER and self._member_requests.member_id:
+            if self._poll_activity.expire(now, limit):
                 self._go_away(now)
                 return COORDINATOR_WAIT
-            if not self._pulse.is_polling:
-                return max(_TICK, self._pulse.last + limit - now)
+            if not self._poll_activity.is_polling:
+                return max(_TICK, self._poll_activity.last + limit - now)
         return NEVER
 
     def _go_away(self, now: float) -> None:
-        warn_of_silence(self._policy, self._pulse.idle(now))
-        self._dialogue.leave("the application did not poll within max.poll.interval.ms", lambda _: None)
+        warn_of_silence(self._policy, self._poll_activity.idle(now))
+        self._member_requests.leave("the application did not poll within max.poll.interval.ms", lambda _: None)
         self._end_membership()
         self._to(ClassicState.AWAY)
 
@@ -211,18 +214,18 @@ class ClassicMembership:
     def _close_idle_connection(self) -> None:
         """Closes the connection when the rebalance is over or an abandoned request blocks it. Never called from within
         an answer: answers arrive on this connection."""
-        dialogue = self._dialogue
+        member = self._member_requests
         needed = self.state in (ClassicState.JOINING, ClassicState.REVOKING, ClassicState.SYNCING)
         needed = needed or (self.state is ClassicState.RECONCILING and self._rejoin is not None)
-        if dialogue.has_connection and (dialogue.is_connection_stuck or not needed):
-            dialogue.has_connection = dialogue.is_connection_stuck = False
-            self._listeners.close_connections(dialogue.owner)
+        if member.has_connection and (member.is_connection_stuck or not needed):
+            member.has_connection = member.is_connection_stuck = False
+            self._listeners.close_connections(member.owner)
 
     def _ask_to_join(self, requests: list[UnsentRequest], now: float) -> float:
-        wait = self._dialogue.entry_wait(now)
+        wait = self._member_requests.entry_wait(now)
         if wait > 0:
             return wait
-        if self._surplus():  # the subscription has changed in the meantime
+        if self._steps.surplus(self._wanted.topics):  # the subscription has changed in the meantime
             self._rebalance(self._reason, now)
             return NEVER
         if self._wanted.regex is not None:
@@ -259,7 +262,7 @@ class ClassicMembership:
                 self._lose(now, keep_id=True)
                 return
             self._to(ClassicState.SYNCING)
-            self._dialogue.postpone_heartbeat(now)
+            self._member_requests.postpone_heartbeat(now)
 
     def on_synced(self, response: Any, now: float) -> None:
         try:
@@ -269,12 +272,14 @@ class ClassicMembership:
         except BrokerError as error:
             self.on_error(ApiKey.SYNC_GROUP, error, now)
         else:
-            self._dialogue.syncing.state.succeeded()
+            self._member_requests.syncing.state.succeeded()
             self._listeners.observer.count("group.rebalances")
-            self._rebalance_since = None
+            self._steps.group_waits_no_longer()
             if self._entry.is_mismatched:
                 self._rejoin = self._rejoin or "the assignment was made for another subscription"
-            self._reconcile(assigned, now)
+            self._to(ClassicState.RECONCILING)
+            if self._steps.reconcile(assigned, now):
+                self._rejoin = self._rejoin or "partitions were revoked"
 
     def on_interrupted(self, now: float) -> None:
         self._rebalance("the answer to SyncGroup was lost", now)
@@ -298,12 +303,12 @@ class ClassicMembership:
         if api is ApiKey.SYNC_GROUP:
             self._rebalance("the group began another rebalance", now)
         elif self.state in (ClassicState.STABLE, ClassicState.RECONCILING):
-            self._rebalance_since = now if self._rebalance_since is None else self._rebalance_since
+            self._steps.group_waits(now)
             self._rejoin = self._rejoin or "the group is rebalancing"
 
     def _on_unreadable(self, error: MultilaneError, now: float) -> None:
         """An invalid answer: tolerated a few times, then the membership fails."""
-        entry = self._dialogue.syncing
+        entry = self._member_requests.syncing
         entry.state.failed(now)
         if entry.state.failures >= _BROKEN_ANSWERS:
             self._fail(GroupError(f"{error}; is there a member in the group that is not a consumer?"), now)
@@ -320,43 +325,20 @@ class ClassicMembership:
     def _rebalance(self, reason: str, now: float) -> None:
         self._rejoin, self._reason = None, reason
         self._entry.begin()
-        if self._surplus():
+        topics = self._wanted.topics
+        if self._steps.surplus(topics):
             self._to(ClassicState.REVOKING)
-            self._ask_to_revoke(now)
+            self._steps.revoke_surplus(topics, now)
         elif self.state is not ClassicState.JOINING:
             self._to(ClassicState.JOINING)
 
-    def _surplus(self) -> PartitionSet:
-        """Partitions that the application must release before JoinGroup."""
-        if not self._cooperative:
-            return self.owned
-        wanted = self._wanted.topics
-        return frozenset(partition for partition in self.owned if partition.topic not in wanted)
-
-    def _ask_to_revoke(self, now: float) -> None:
-        since = now if self._rebalance_since is None else self._rebalance_since
-        self._holdings.ask(Change.REVOKED, self._surplus(), since + self._policy.group.max_poll_interval)
-
     def _revoke_or_join(self, now: float) -> None:
-        if self._surplus():  # the subscription changed once more
-            self._ask_to_revoke(now)
+        topics = self._wanted.topics
+        if self._steps.surplus(topics):  # the subscription changed once more
+            self._steps.revoke_surplus(topics, now)
         else:
-            self._rebalance_since = None
+            self._steps.group_waits_no_longer()
             self._to(ClassicState.JOINING)
-
-    def _reconcile(self, target: PartitionSet, now: float) -> None:
-        self._target = target
-        self._to(ClassicState.RECONCILING)
-        removed = self.owned - target
-        if removed:
-            self._rejoin = self._rejoin or "partitions were revoked"
-            self._holdings.ask(Change.REVOKED, removed, now + self._policy.group.max_poll_interval)
-        else:
-            self._assign_target(now)
-
-    def _assign_target(self, now: float) -> None:
-        added = self._target - self.owned
-        self._holdings.ask(Change.ASSIGNED, added, now + self._policy.group.max_poll_interval)
 
     def _lose(self, now: float, *, keep_id: bool = False) -> None:
         self._end_membership(keep_id=keep_id)
@@ -365,26 +347,27 @@ class ClassicMembership:
         self._lose_partitions(now)
 
     def _lose_partitions(self, now: float) -> None:
-        if self._holdings.step is not None:
+        if self._owned_partitions.step is not None:
             return
-        if self.owned:
-            self._listeners.observer.count("group.lost", len(self.owned))
-            self._holdings.ask(Change.LOST, self.owned, now + self._policy.group.max_poll_interval)
+        lost = self._steps.lose(now)
+        if lost:
+            self._listeners.observer.count("group.lost", lost)
         else:
             self._to(ClassicState.JOINING if self._failure is None else ClassicState.FAILED)
 
     def _fail(self, error: MultilaneError, now: float, *, leave: bool = True) -> None:
         self._failure = error
         if leave:
-            self._dialogue.leave("this member has failed", lambda _: None)
+            self._member_requests.leave("this member has failed", lambda _: None)
         self._lose(now)
         self._listeners.failed(error)
 
     def _end_membership(self, *, keep_id: bool = False) -> None:
-        self._dialogue.abandon()
-        self._dialogue.forget_member(keep_id=keep_id)
+        self._member_requests.abandon()
+        self._member_requests.forget_member(keep_id=keep_id)
         self._entry.end()
-        self._rejoin = self._rebalance_since = None
+        self._rejoin = None
+        self._steps.group_waits_no_longer()
 
     def _on_left(self, now: float) -> None:
         self._to(ClassicState.OUTSIDE)

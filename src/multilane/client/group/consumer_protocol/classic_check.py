@@ -63,13 +63,13 @@ class ClassicCheck:
         self._coordinators = coordinators
         self._state = RequestState(backoff)
         self._found = found
-        self._conversation = 0
+        self._check = 0
         self.is_clear = False
 
     def start_over(self) -> None:
         """The next join needs a new answer; one in flight is too old."""
         self.is_clear = False
-        self._conversation += 1
+        self._check += 1
         if self._state.in_flight:
             self._state.succeeded()
 
@@ -78,14 +78,14 @@ class ClassicCheck:
 
     def ask(self, node: NodeId) -> UnsentRequest:
         self._state.sent()
-        conversation = self._conversation
+        check = self._check
 
         def on_response(response: Any, now: float) -> None:
-            if conversation == self._conversation:
+            if check == self._check:
                 self._on_response(node, response, now)
 
         def on_failure(error: MultilaneError, now: float) -> None:
-            if conversation == self._conversation:
+            if check == self._check:
                 self._on_failure(node, error, now)
 
         return UnsentRequest(

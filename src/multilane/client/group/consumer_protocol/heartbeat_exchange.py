@@ -2,10 +2,11 @@
 
 Thread: none (pure state machine); belongs to the membership that made it, on the network thread.
 
-Owns the member id and the epoch, the coordinator that was asked last, what the next heartbeat says (`wording.py`), when
-it leaves (`heartbeat_timer.py`), and with `group.protocol=auto` the check before joining (`classic_check.py`). Errors
-that a retry may mend are handled here: the heartbeat leaves again after a while, complete, because it is unknown
-whether the one before arrived. The membership (`HeartbeatHandler`) handles everything else. Never knows its state.
+Owns the member id and the epoch, the coordinator that was asked last, the content of the next heartbeat
+(`heartbeat_fields.py`), when it is sent (`heartbeat_timer.py`), and with `group.protocol=auto` the check before joining
+(`classic_check.py`). Retriable errors are handled here: the heartbeat is sent again after a while, complete, because it
+is unknown whether the one before arrived. The membership (`HeartbeatHandler`) handles everything else. Never knows its
+state.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from multilane.client.group.consumer_protocol.classic_check import ClassicCheck
+from multilane.client.group.consumer_protocol.heartbeat_fields import HeartbeatFields
 from multilane.client.group.consumer_protocol.heartbeat_timer import HeartbeatTimer, heartbeat_to
 from multilane.client.group.consumer_protocol.reconciliation import TargetAssignment, read_target
 from multilane.client.group.consumer_protocol.refusals import HeartbeatError, meaning, refusal, version_refusal
-from multilane.client.group.consumer_protocol.wording import Wording
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import AuthenticationError, MultilaneError, UnsupportedVersion, WireError
 from multilane.logs import logger
@@ -63,7 +64,7 @@ class HeartbeatExchange:
         self.member_id = str(uuid4())
         self.epoch = JOIN_EPOCH
         self.may_be_known = False  # the coordinator may know this member since it joined
-        self.wording: Final = Wording(policy, self.group)
+        self.fields: Final = HeartbeatFields(policy, self.group)
         self._policy = policy
         self._coordinators = coordinators
         self._listeners = listeners
@@ -83,7 +84,7 @@ class HeartbeatExchange:
         """The next heartbeat joins, with epoch 0."""
         self.epoch = JOIN_EPOCH
         self.may_be_known = False
-        self.wording.start_over()
+        self.fields.start_over()
         self._timer.is_urgent = True
         self._start_check()
 
@@ -125,20 +126,20 @@ class HeartbeatExchange:
 
     def _heartbeat(self, node: NodeId, now: float) -> UnsentRequest:
         if node != self._node:
-            self.wording.start_over()
+            self.fields.start_over()
             self._node = node
-        subscription = self.wording.subscription
-        owned = self._handler.owned_to_report(is_full=self.wording.is_full)
-        heartbeat = self.wording.heartbeat(self.member_id, self.epoch, owned)
+        subscription = self.fields.subscription
+        owned = self._handler.owned_to_report(is_full=self.fields.is_full)
+        heartbeat = self.fields.heartbeat(self.member_id, self.epoch, owned)
         self.may_be_known = True
-        conversation = self._timer.sent(now)
+        membership = self._timer.sent(now)
 
         def on_response(response: Any, now: float) -> None:
-            if self._timer.is_current(conversation):
+            if self._timer.is_current(membership):
                 self._on_response(node, subscription, response, now)
 
         def on_failure(error: MultilaneError, now: float) -> None:
-            if self._timer.is_current(conversation):
+            if self._timer.is_current(membership):
                 self._on_failure(node, error, now)
 
         return heartbeat_to(node, heartbeat, on_response, on_failure)
@@ -148,19 +149,19 @@ class HeartbeatExchange:
 
     def leave(self, node: NodeId, left: Callable[[], None], now: float) -> UnsentRequest:
         """`left` is called after the answer or the failure."""
-        conversation = self._timer.sent(now)
+        membership = self._timer.sent(now)
 
         def answered(*_: object) -> None:
-            if self._timer.is_current(conversation):
+            if self._timer.is_current(membership):
                 left()
 
-        return heartbeat_to(node, self.wording.leave_heartbeat(self.member_id), answered, answered)
+        return heartbeat_to(node, self.fields.leave_heartbeat(self.member_id), answered, answered)
 
     def leave_unanswered(self, node: NodeId) -> UnsentRequest:
 
         def ignored(*_: object) -> None: ...  # whether it arrived or not, the next request joins
 
-        return heartbeat_to(node, self.wording.leave_heartbeat(self.member_id), ignored, ignored)
+        return heartbeat_to(node, self.fields.leave_heartbeat(self.member_id), ignored, ignored)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -179,12 +180,12 @@ class HeartbeatExchange:
         self._timer.answered(response.heartbeat_interval.total_seconds())
         if has_joined:
             self._timer.joined(now)
-        self.wording.acknowledged(subscription)
+        self.fields.acknowledged(subscription)
         self.member_id = response.member_id or self.member_id
         self.epoch = epoch
         if target is None and has_joined:
             log.warning("group %s: the coordinator sent no assignment, not even an empty one", self.group)
-            self.wording.start_over()  # a complete heartbeat is answered with an assignment
+            self.fields.start_over()  # a complete heartbeat is answered with an assignment
         self._handler.on_answer(target, now)
 
     def _read(self, response: Any) -> tuple[int, TargetAssignment | None]:
@@ -213,7 +214,7 @@ class HeartbeatExchange:
 
     def _on_failure(self, node: NodeId, error: MultilaneError, now: float) -> None:
         if isinstance(error, UnsupportedVersion):
-            self._handler.on_not_offered(version_refusal(self.wording.subscription, self._policy), now)
+            self._handler.on_not_offered(version_refusal(self.fields.subscription, self._policy), now)
         elif error.retriable or isinstance(error, AuthenticationError):
             if not error.retriable:
                 self._listeners.failed(error)
@@ -223,7 +224,7 @@ class HeartbeatExchange:
             self._handler.on_refused(error, now)
 
     def _retry(self, now: float) -> None:
-        self.wording.start_over()
+        self.fields.start_over()
         self._handler.on_interrupted()
         self._timer.failed(now)
         self._start_check()

@@ -5,8 +5,8 @@ Thread: none (pure); belongs to the membership that made it, on the network thre
 A heartbeat is sent shortly before the interval set by the coordinator is over, at once when there are changes, after a
 back-off when one failed, and one at a time. A member that has just joined and has no partitions yet sends them more
 often for some seconds: others are releasing its partitions, and partitions without a reader wait for that heartbeat. An
-answer counts only in the conversation of its request: leaving and fencing start another one, and answers still in
-flight are ignored.
+answer counts only for the membership that its request was sent for: leaving and fencing begin another one, and answers
+still in flight are ignored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HeartbeatTimer:
         self._sent_at = 0.0
         self._confirmed_at = inf  # when the last answered heartbeat was sent
         self._unassigned_until = 0.0
-        self._conversation = 0
+        self._membership = 0
 
     def wait(self, now: float) -> float:
         """Seconds until the next heartbeat; infinite while an answer is awaited."""
@@ -57,10 +57,10 @@ class HeartbeatTimer:
         self.is_urgent = False
         self._due = now + HEARTBEAT_FRACTION * self.interval
         self._sent_at = now
-        return self._conversation
+        return self._membership
 
-    def is_current(self, conversation: int) -> bool:
-        return conversation == self._conversation
+    def is_current(self, membership: int) -> bool:
+        return membership == self._membership
 
     def answered(self, interval: float) -> None:
         self._state.succeeded()
@@ -86,14 +86,14 @@ class HeartbeatTimer:
 
     def fenced(self, now: float) -> None:
         """Rejoin without delay the first time; after repeated fencing with a back-off."""
-        self._conversation += 1
+        self._membership += 1
         self._state.failed(now)
         self.is_urgent = True
         if self._state.failures == 1:
             self._state.rest_until(now)
 
     def start_over(self) -> None:
-        self._conversation += 1
+        self._membership += 1
         self._state = RequestState(self._backoff)
         self.is_urgent = True
 

@@ -36,7 +36,7 @@ from multilane.errors import InstanceFenced, InstanceInUse, MultilaneError
 from multilane.logs import logger
 
 if TYPE_CHECKING:
-    from multilane.client.group.membership import MemberListeners, MemberPolicy, Pulse
+    from multilane.client.group.membership import MemberListeners, MemberPolicy, PollActivity
     from multilane.types import TopicPartition
 
 log = logger(__name__)
@@ -52,7 +52,7 @@ class ConsumerMembership:
     def __init__(
         self,
         policy: MemberPolicy,
-        pulse: Pulse,
+        poll_activity: PollActivity,
         coordinators: Coordinators,
         listeners: MemberListeners,
         unsupported: Callable[[MultilaneError], None],
@@ -63,10 +63,10 @@ class ConsumerMembership:
         self._policy = policy
         self._listeners = listeners
         self._coordinators = coordinators
-        self._pulse = pulse
+        self._poll_activity = poll_activity
         self._unsupported = unsupported
         self._exchange = HeartbeatExchange(policy, coordinators, listeners, self)
-        self._wording = self._exchange.wording
+        self._fields = self._exchange.fields
         self._reconciler = Reconciler(listeners, topic_ids, policy.group.max_poll_interval)
         self._refusal: MultilaneError | None = None  # the reason for FATAL
         self._on_released: Callable[[MultilaneError], None] | None = None  # called once everything is released
@@ -105,8 +105,8 @@ class ConsumerMembership:
     # --- what others ask ---------------------------------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, now: float) -> None:
-        changed = subscription != self._wording.subscription
-        self._wording.subscription = subscription
+        changed = subscription != self._fields.subscription
+        self._fields.subscription = subscription
         if self.state is MemberState.UNSUBSCRIBED:
             self._join()
         elif self.state is MemberState.LEAVING:
@@ -153,9 +153,9 @@ class ConsumerMembership:
         if self.state is MemberState.LEAVING:
             return self._poll_leaving(now)
         limit = self._policy.group.max_poll_interval
-        if self.state in SENDS_HEARTBEATS and self._pulse.expire(now, limit):
+        if self.state in SENDS_HEARTBEATS and self._poll_activity.expire(now, limit):
             return self._go_stale(now)
-        patience = limit - self._pulse.idle(now)
+        patience = limit - self._poll_activity.idle(now)
         self._advance(now)
         if self.state in SENDS_HEARTBEATS:
             return self._exchange.next_requests(patience, now)
@@ -175,7 +175,7 @@ class ConsumerMembership:
         return Poll((self._exchange.leave(node, self._finish_leaving, now),))
 
     def _go_stale(self, now: float) -> Poll:
-        warn_of_silence(self._policy, self._pulse.idle(now))
+        warn_of_silence(self._policy, self._poll_activity.idle(now))
         self._listeners.observer.count("group.stale", group=self._group)
         node = self._coordinators.of(self._group) if self._exchange.may_be_known else None
         self._exchange.start_over()
@@ -208,7 +208,7 @@ class ConsumerMembership:
             self.on_not_offered(error, now)
 
     def on_not_offered(self, error: MultilaneError, now: float) -> None:
-        no_other = self._wording.subscription.regex is not None  # the classic protocol has no server-side patterns
+        no_other = self._fields.subscription.regex is not None  # the classic protocol has no server-side patterns
         self.on_refused(error, now, None if no_other else self._unsupported)
 
     # --- transitions -------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class ConsumerMembership:
             on_released(self._refusal)
 
     def _application_polls(self, now: float) -> bool:
-        return self._pulse.idle(now) < self._policy.group.max_poll_interval
+        return self._poll_activity.idle(now) < self._policy.group.max_poll_interval
 
     def _reconcile(self) -> None:
         outcome = self._reconciler.advance()

@@ -74,7 +74,7 @@ def joined(*names: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean x?`, or an empty text. Keys are compared without case, as they are read."""
+    """`did you mean x?`, or an empty string. Keys are compared without case, as they are read."""
     by_fold = {name.casefold(): printable(name, _LONGEST_NAME) for name in islice(known, _MOST_COMPARED)}
     near = difflib.get_close_matches(word.casefold()[:100], by_fold, n=2, cutoff=0.65)
     return f"did you mean {' or '.join(by_fold[name] for name in near)}?" if near else ""

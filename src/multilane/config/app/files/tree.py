@@ -161,7 +161,7 @@ class _Composer:
         if len(self._open) >= DEEPEST:
             raise Unreadable(location, f"more than {DEEPEST} levels are nested here", "no key needs so many")
         if self._open and self._open[-1].wants_key:
-            raise Unreadable(location, "a key is a list or a mapping", "write keys as texts")
+            raise Unreadable(location, "a key is a list or a mapping", "write keys as strings")
         keys: list[Scalar] | None = [] if isinstance(event, yaml.MappingStartEvent) else None
         self._open.append(_OpenNode(location, event.anchor, keys=keys))
 
@@ -174,7 +174,7 @@ class _Composer:
         known = self._anchors.get(name)
         if known is None:
             # The message omits the name: it may be a password that begins with an asterisk.
-            fix = "define &name before *name, or quote a text that begins with *"
+            fix = "define &name before *name, or quote a string that begins with *"
             raise Unreadable(location, "this refers to an anchor that is not complete", fix)
         self._attach(known[0], None, known[1], location)
 
@@ -197,7 +197,7 @@ class _Composer:
         elif isinstance(node, Scalar) and parent.keys is not None:
             parent.keys.append(node)
         else:
-            raise Unreadable(at or node.location, "a key is a list or a mapping", "write keys as texts")
+            raise Unreadable(at or node.location, "a key is a list or a mapping", "write keys as strings")
 
     def _branch(self, done: _OpenNode, keys: list[Scalar]) -> Branch:
         entries: dict[str, TreeEntry] = {}
@@ -225,7 +225,7 @@ class _Composer:
 
     def _refuse_tag(self, tag: str | None, location: SourceLocation) -> None:
         if tag is not None and tag not in _TAGS and tag != "!":
-            fix = "remove it, or quote a text that begins with !"
+            fix = "remove it, or quote a string that begins with !"
             raise Unreadable(location, "this is a YAML tag, and tags are not supported", fix)
 
 
