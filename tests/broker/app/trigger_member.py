@@ -26,7 +26,7 @@ SECONDS = {"quick": 0.0, "slow": 0.008, "extra": 0.0}  # for a call
 _CLOCK = SystemClock()
 
 
-def made_app(member: str, configuration: str, journal: Journal) -> App:
+def made_app(member: str, configuration: str, journal: Journal, death: Death | None) -> App:
     app = App(configuration)
     calls = itertools.count()
     for trigger in app.config.consumers:
@@ -37,10 +37,16 @@ def made_app(member: str, configuration: str, journal: Journal) -> App:
             facts = (record.value or b"").decode(), key, RecordPlace(record.topic, record.partition, record.offset)
             journal.write(trigger, Started(_CLOCK.monotonic(), member, call, *facts))
             if seconds:
-                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
+                await rest(seconds)
+                while death is not None and not death.was_detached:  # however slow the machine is: it is slower
+                    await rest(seconds)
             journal.write(trigger, Ended(_CLOCK.monotonic(), member, call, *facts))
 
     return app
+
+
+async def rest(seconds: float) -> None:
+    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
 
 
 class Death:
@@ -49,11 +55,11 @@ class Death:
     def __init__(self, step: str, times: int) -> None:
         self._step = step
         self._times = times
-        self._was_detached = False
+        self.was_detached = False
         self._has_returned = False
         _before(SharedProcessor, "_detach", lambda: self._reach("before it is detached"))
         _after(SharedProcessor, "_detach", self._note_detached)
-        _after(DetachedReader, "_assign", lambda _: self._was_detached and self._reach("its reader has partitions"))
+        _after(DetachedReader, "_assign", lambda _: self.was_detached and self._reach("its reader has partitions"))
         _before(DetachedReader, "_deliver", lambda: self._reach("a block was read for it alone"))
         _after(DetachedReader, "_step", lambda _: self._reach("its reader has polled"))
         _after(SharedProcessor, "catches_up", lambda has_returned: has_returned and self._note_returned())
@@ -69,7 +75,7 @@ class Death:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _note_detached(self, _: Any) -> None:
-        self._was_detached = True
+        self.was_detached = True
         self._reach("it is detached")
 
     def _note_returned(self) -> None:
@@ -79,7 +85,7 @@ class Death:
     def _note_committed(self, _: Any) -> None:
         if self._has_returned:
             self._reach("a commit after its return")
-        elif self._was_detached:
+        elif self.was_detached:
             self._reach("a commit while it is detached")
 
 
@@ -116,6 +122,5 @@ def _after(owner: type, name: str, note: Callable[[Any], object]) -> None:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     name, configuration, path, *step = sys.argv[1:]
-    if step:
-        Death(step[0], int(step[1]))
-    made_app(name, configuration, Journal(Path(path))).run()
+    death = Death(step[0], int(step[1])) if step else None
+    made_app(name, configuration, Journal(Path(path)), death).run()
