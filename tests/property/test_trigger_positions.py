@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilane.commit import completion_map, trigger_positions
-from multilane.commit.completion_map import NOTHING, LogMark, fits, read, write
+from multilane.commit.completion_map import NOTHING, LogIdentity, fits, read, write
 from multilane.commit.joint import is_over, joint, missed
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.sections import MOST_BYTES, checksum
 from multilane.commit.trigger_positions import Position, TooManyTriggers
 
-LOG = LogMark(3)
+LOG = LogIdentity(3)
 END = 60
 NAMES = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "Zs"]), min_size=1, max_size=20).filter(
     str.isprintable
@@ -91,10 +91,10 @@ def test_names_that_fit_are_never_refused(many, length):
     positions = {name: Position(2**62, ((2**62 + 5, 2**62 + 9),), 2**33) for name in names}
     runs = tuple((2 + 3 * n, 2 + 3 * n) for n in range(900))
     if fits(names):
-        assert read(write(0, runs, LogMark(2**31 - 1), positions), 0).positions.keys() == set(names)
+        assert read(write(0, runs, LogIdentity(2**31 - 1), positions), 0).positions.keys() == set(names)
     elif many * (length + 12) > MOST_BYTES:
         with pytest.raises(TooManyTriggers) as refused:
-            write(0, runs, LogMark(2**31 - 1), positions)
+            write(0, runs, LogIdentity(2**31 - 1), positions)
         assert 0 <= refused.value.fitting < many
 
 

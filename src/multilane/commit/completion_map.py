@@ -39,7 +39,7 @@ _ROOM_BESIDE_POSITIONS: Final = 400  # positions say more than the runs that all
 
 
 @dataclass(frozen=True, slots=True)
-class LogMark:
+class LogIdentity:
     """The log that runs belong to: the leader epoch at their end, or a newer one that was read in the same log, and the
     topic's id, which brokers before 2.8 do not have."""
 
@@ -52,7 +52,7 @@ class CompletionMap:
     """The content of a text. Without `log` it was written by an older version."""
 
     runs: tuple[Run, ...] = ()
-    log: LogMark | None = None
+    log: LogIdentity | None = None
     positions: Mapping[str, Position] = field(default_factory=dict, hash=False)
 
 
@@ -60,7 +60,7 @@ NOTHING: Final = CompletionMap()
 
 
 def encode(
-    frontier: int, runs: Sequence[Run], log: LogMark | None = None, positions: Mapping[str, Position] | None = None
+    frontier: int, runs: Sequence[Run], log: LogIdentity | None = None, positions: Mapping[str, Position] | None = None
 ) -> str:
     """The text for these runs, which must be in order, apart from each other and beyond `frontier`. Runs that do not
     fit are omitted from the far end: their records are redelivered after a restart, not lost. Empty without runs and
@@ -69,7 +69,7 @@ def encode(
 
 
 def write(
-    frontier: int, runs: Sequence[Run], log: LogMark | None = None, positions: Mapping[str, Position] | None = None
+    frontier: int, runs: Sequence[Run], log: LogIdentity | None = None, positions: Mapping[str, Position] | None = None
 ) -> str:
     """The same, also without runs: a reader may still need the log that `frontier` belongs to. Raises TooManyTriggers
     if the positions do not fit."""
@@ -103,7 +103,7 @@ def read(text: str, frontier: int) -> CompletionMap:
     if name != _FORMAT or content is None or runs is None:
         return NOTHING
     bound = named(sections, _LOG)
-    log = None if not bound else _log_mark(content_of(bound, frontier, content))
+    log = None if not bound else _log_identity(content_of(bound, frontier, content))
     triggers = named(sections, trigger_positions.SECTION)
     positions = trigger_positions.decode(triggers, frontier) if triggers else {}
     if (bound and log is None) or positions is None:
@@ -111,11 +111,11 @@ def read(text: str, frontier: int) -> CompletionMap:
     return CompletionMap(tuple(runs), log, positions)
 
 
-def _log_mark(content: bytes | None) -> LogMark | None:
+def _log_identity(content: bytes | None) -> LogIdentity | None:
     if content is None or len(content) <= _ID_BYTES:
         return None
     found = list(numbers(content[:-_ID_BYTES]))
     if len(found) != 1 or found[0] is None or found[0] >= 2**31:
         return None
     topic_id = UUID(bytes=content[-_ID_BYTES:])
-    return LogMark(found[0], None if topic_id == _NO_TOPIC_ID else topic_id)
+    return LogIdentity(found[0], None if topic_id == _NO_TOPIC_ID else topic_id)
