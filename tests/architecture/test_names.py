@@ -25,8 +25,9 @@ RETIRED_NAMES = frozenset(
     {
         "asker", "board", "book", "card", "cards", "conductor", "crew", "crews", "desk", "dialogue", "farewell",
         "foreman", "front", "hands", "haul", "hauls", "helm", "holding", "holdings", "keeper", "keepers", "lookout",
-        "muster", "outfit", "outfits", "participant", "pulse", "sight", "stake", "stakes", "stint", "stints",
-        "stranger", "strangers", "team", "teams", "trail", "unproven", "wording", "yard", "yards",
+        "muster", "outfit", "outfits", "participant", "plainly", "pulse", "sift", "sight", "stake", "stakes",
+        "standing", "stint", "stints", "stranger", "strangers", "stretch", "stretches", "team", "teams", "trail",
+        "unproven", "wording", "yard", "yards",
     }
 )  # fmt: skip
 

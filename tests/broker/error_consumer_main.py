@@ -10,7 +10,7 @@ from multilane import Producer, Record
 from multilane.error_consumer.consumer import ErrorConsumer
 from multilane.error_consumer.error_partition import ErrorSteps
 from multilane.outcome.error_policy import ErrorRules, error_topics
-from multilane.outcome.flow import RetryFlow
+from multilane.outcome.next_step import RetryPolicy
 from multilane.outcome.publishing import Publisher
 
 
@@ -18,15 +18,15 @@ async def run(bootstrap: str, group: str, error: str, retry: str, journal: str =
     """With a journal it handles the records itself, and writes there which ones it begins."""
     connection = {"bootstrap.servers": bootstrap}
     publisher = Publisher(lambda: Producer({**connection, "linger.ms": 5}))
-    flow = RetryFlow("orders", retry, error, retry_count=1)
+    retry_policy = RetryPolicy("orders", retry, error, retry_count=1)
     begun = os.open(journal or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     async def handle(record: Record) -> None:
         os.write(begun, b"%d\n" % record.offset)
         os.fsync(begun)
 
-    handlers = {flow: handle} if journal else {}
-    rules = ErrorRules(error_topics([flow], handlers), close_when_no_message=60.0)
+    handlers = {retry_policy: handle} if journal else {}
+    rules = ErrorRules(error_topics([retry_policy], handlers), close_when_no_message=60.0)
     properties = {**connection, "group.id": group, "group.protocol": "consumer"}
     await ErrorConsumer(properties, rules, ErrorSteps(publisher, handlers)).run_now()
 

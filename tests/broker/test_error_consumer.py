@@ -24,8 +24,8 @@ from multilane.error_consumer.reading import GROUP_PREFIX, ErrorLog
 from multilane.error_consumer.replay import Replay, ReplayPlan
 from multilane.errors import BrokerError, ClientClosed
 from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topics
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
+from multilane.outcome.next_step import RetryPolicy
 from multilane.outcome.publishing import Pauses, Publisher
 from multilane.outcome.redrive import Filter
 from multilane.types import Offset, OffsetAndMetadata
@@ -42,7 +42,7 @@ class Shop:
     def __init__(self, kafka, topic, partitions):
         self.kafka = kafka
         self.error, self.retry = topic(partitions), topic(partitions)
-        self.flow = RetryFlow("orders", self.retry, self.error, retry_count=1)
+        self.retry_policy = RetryPolicy("orders", self.retry, self.error, retry_count=1)
         self.group = f"errors-{uuid.uuid4().hex[:8]}"
         self.partitions = partitions
         self._writer = new_producer(kafka.bootstrap())
@@ -64,7 +64,7 @@ class Shop:
     def consumer(self, *, idle=1.0, new=300.0, topics=None, schedule=None, protocol="consumer", **steps):
         custom = steps.pop("custom", ())
         rules = ErrorRules(
-            topics or error_topics([self.flow], custom),
+            topics or error_topics([self.retry_policy], custom),
             close_when_no_message=idle,
             close_when_message_is_new=new,
             dead=steps.pop("dead", None),
@@ -251,7 +251,7 @@ async def test_forged_marks_make_nobody_pass_over_errors(make_shop):
     shop.fail(b"first")
     group = GROUP_PREFIX + shop.error
     async with AsyncConsumer({"bootstrap.servers": shop.kafka.bootstrap(), "group.id": group}) as consumer:
-        mark = completion_map.LogMark(0, (await consumer.topic_ids([shop.error]))[shop.error])
+        mark = completion_map.LogIdentity(0, (await consumer.topic_ids([shop.error]))[shop.error])
         text = completion_map.encode(0, ((1, 2**62),), mark)
         await consumer.commit({TopicPartition(shop.error, 0): OffsetAndMetadata(Offset(0), metadata=text)})
     shop.fail(b"second")
@@ -267,11 +267,11 @@ async def test_groups_that_share_an_error_topic_get_their_own(make_shop, topic):
     """Of two groups with one error topic, one at random got the records of both."""
     shop = make_shop()
     stock, seen = topic(1), []
-    other = RetryFlow(stock, error=shop.error)
+    other = RetryPolicy(stock, error=shop.error)
     shop.fail(b"o1", headers=((TARGET_TOPIC, shop.retry.encode()),))
     shop.fail(b"s1", headers=((TARGET_TOPIC, stock.encode()),))
     shop.fail(b"o2", headers=((TARGET_TOPIC, shop.retry.encode()),))
-    topics = error_topics([shop.flow, other], custom=[other])
+    topics = error_topics([shop.retry_policy, other], custom=[other])
     consumer = shop.consumer(topics=topics, handlers={other: lambda record: seen.append(record.value)})
     report = await asyncio.wait_for(consumer.run_now(), LONG)
     assert (report.republished, report.handled) == (2, 1)
@@ -295,10 +295,10 @@ async def test_a_copy_that_is_not_stored_is_not_committed(make_shop, kafka):
     """When the target did not take the copy the error record was committed all the same, and lost."""
     shop = make_shop()
     missing = f"{shop.retry}.missing"
-    flow = RetryFlow("orders", missing, shop.error, retry_count=1)
+    retry_policy = RetryPolicy("orders", missing, shop.error, retry_count=1)
     shop.fail(b"x", headers=((TARGET_TOPIC, missing.encode()),))
     publisher = shop.publisher()
-    consumer = shop.consumer(topics=error_topics([flow]), publisher=publisher)
+    consumer = shop.consumer(topics=error_topics([retry_policy]), publisher=publisher)
     running = asyncio.create_task(consumer.run_now())
     async with asyncio.timeout(LONG):
         while missing not in publisher.problems:
@@ -325,7 +325,7 @@ async def test_after_a_stop_in_the_middle_the_rest_is_given_back(make_shop):
             reached.set()
             await release.wait()
 
-    first = shop.consumer(custom=[shop.flow], handlers={shop.flow: handler}, max_processing_time=60)
+    first = shop.consumer(custom=[shop.retry_policy], handlers={shop.retry_policy: handler}, max_processing_time=60)
     running = asyncio.create_task(first.run_now())
     await asyncio.wait_for(reached.wait(), LONG)
     stop = asyncio.create_task(first.stop())
@@ -337,7 +337,9 @@ async def test_after_a_stop_in_the_middle_the_rest_is_given_back(make_shop):
     assert await shop.committed() == {0: 8}
     with pytest.raises(ClientClosed):
         await first.run_now()
-    second = shop.consumer(custom=[shop.flow], handlers={shop.flow: lambda record: seen.append(int(record.value))})
+    second = shop.consumer(
+        custom=[shop.retry_policy], handlers={shop.retry_policy: lambda record: seen.append(int(record.value))}
+    )
     await asyncio.wait_for(second.run_now(), LONG)
     assert seen == list(range(20)), "nothing twice, nothing left out"
 
@@ -386,7 +388,7 @@ async def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(make_
         async with asyncio.timeout(LONG):
             await ended_or(child, lambda: journal.exists() and len(journal.read_bytes()) > 100)
             child.send_signal(signal.SIGSTOP)
-            second = shop.consumer(idle=6.0, custom=[shop.flow], handlers={shop.flow: handle})
+            second = shop.consumer(idle=6.0, custom=[shop.retry_policy], handlers={shop.retry_policy: handle})
             assert (await second.run_now()).handled > 0, "the stopped member had not reached its end"
             before = journal.read_text().split()
             child.send_signal(signal.SIGCONT)
@@ -405,7 +407,7 @@ async def ended_or(child, condition):
 
 
 async def test_a_stop_does_not_wait_for_brokers_that_are_not_there():
-    rules = ErrorRules(error_topics([RetryFlow("orders", error="e")]))
+    rules = ErrorRules(error_topics([RetryPolicy("orders", error="e")]))
     publisher = Publisher(lambda: Producer({"bootstrap.servers": "127.0.0.1:1"}))
     properties = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "default.api.timeout.ms": 4_000}
     consumer = ErrorConsumer(properties, rules, ErrorSteps(publisher))

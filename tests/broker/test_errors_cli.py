@@ -165,7 +165,7 @@ def test_what_was_replayed_here_and_there_is_marked(shop):
     with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
         told = admin.group_offsets(GROUP_PREFIX + shop.error)[TopicPartition(shop.error, 0)].metadata
         topic_id = admin.topics([shop.error])[shop.error].id
-    assert completion_map.read(told, 28) == completion_map.CompletionMap((), completion_map.LogMark(0, topic_id))
+    assert completion_map.read(told, 28) == completion_map.CompletionMap((), completion_map.LogIdentity(0, topic_id))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_marks_that_reach_beyond_the_log_are_void(shop, of_this_log, caplog):
     """An honest offset with a forged map: every future error would count as replayed."""
     place = TopicPartition(shop.error, 0)
     with Consumer({"bootstrap.servers": shop.bootstrap, "group.id": GROUP_PREFIX + shop.error}) as consumer:
-        mark = completion_map.LogMark(0, consumer.topic_ids([shop.error])[shop.error]) if of_this_log else None
+        mark = completion_map.LogIdentity(0, consumer.topic_ids([shop.error])[shop.error]) if of_this_log else None
         text = completion_map.encode(1, ((2, 2**62),), mark)
         consumer.commit({place: OffsetAndMetadata(Offset(1), metadata=text)})
     assert shop.replay("--to", shop.other)["replayed"] == 4
@@ -244,7 +244,7 @@ def test_marks_of_another_topic_of_the_same_name_are_void(shop, topic):
     place = TopicPartition(shop.error, 0)
     with Consumer({"bootstrap.servers": shop.bootstrap, "group.id": GROUP_PREFIX + shop.error}) as consumer:
         [other] = consumer.topic_ids([topic(1)]).values()
-        text = completion_map.write(2, (), completion_map.LogMark(0, other))
+        text = completion_map.write(2, (), completion_map.LogIdentity(0, other))
         consumer.commit({place: OffsetAndMetadata(Offset(2), metadata=text)})
     assert shop.replay("--to", shop.other)["replayed"] == 4
 

@@ -10,7 +10,7 @@ import pytest
 from broker.reading import read_rows
 from multilane import Admin, Consumer, Producer, TopicPartition
 from multilane.errors import PublishStopped
-from multilane.outcome.flow import Publish
+from multilane.outcome.next_step import Publish
 from multilane.outcome.publishing import Pauses, Publisher
 from multilane.runtime.produced_messages import CustomMessage, Message
 from multilane.runtime.producing import Producers

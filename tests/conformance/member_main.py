@@ -24,7 +24,7 @@ from conformance.cases import Case, Order, beside
 from multilane import App, Record, Selection
 from multilane.clock import SystemClock
 from multilane.listeners.window import newest_of_each_key
-from multilane.outcome.flow import RetryFlow, attempt
+from multilane.outcome.next_step import RetryPolicy, attempt
 from multilane.testing.events import Ended, Rebalanced, RecordPlace, Skipped, Started
 from multilane.testing.journal import Journal
 
@@ -43,7 +43,7 @@ class Diary:
         self.case = case
         self._member = member
         self._journal = journal
-        self._flow = RetryFlow(case.name, case.retry, case.error, 0 if case.retry is None else 2)
+        self._flow = RetryPolicy(case.name, case.retry, case.error, 0 if case.retry is None else 2)
         self._calls = itertools.count(1)
 
     def begin(self, records: Sequence[Record]) -> int:

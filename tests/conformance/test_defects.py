@@ -280,7 +280,7 @@ async def test_each_rebalance_leaves_something_running(kafka):
         counts.append((len(asyncio.all_tasks()), threading.active_count()))
     tasks, threads = zip(*counts, strict=True)
     assert tasks[-1] <= tasks[0], tasks
-    # Threads for plain functions are made when they are first needed; others end a moment after what they were for.
+    # Threads for `def` functions are made when they are first needed; others end a moment after what they were for.
     # A count that was taken while lanes had no thread yet is no measure, so the larger one of two is.
     await until(lambda: threading.active_count() <= max(threads[1:-1]), 20)
     steady.stop()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from multilane.commit.completion_map import NOTHING, LogMark, decode, encode, read
+from multilane.commit.completion_map import NOTHING, LogIdentity, decode, encode, read
 from multilane.commit.ledger import Ledger
 from multilane.commit.open_offsets import OpenArray
 from multilane.commit.sections import checksum, number
@@ -183,7 +183,7 @@ def test_a_forged_text_with_sound_checksums_says_nothing_or_runs_in_order(fronti
 
 @given(st.integers(0, 2**31 - 1), st.uuids() | st.none(), st.data())
 def test_a_changed_log_voids_the_map(epoch, topic_id, data):
-    mark = LogMark(epoch, topic_id if topic_id is None or topic_id.int else None)
+    mark = LogIdentity(epoch, topic_id if topic_id is None or topic_id.int else None)
     text = encode(100, ((102, 110),), mark)
     at = data.draw(st.integers(text.index(";l=") + 3, len(text) - 1))
     other = text[:at] + data.draw(st.characters(codec="ascii")) + text[at + 1 :]

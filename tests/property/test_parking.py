@@ -11,10 +11,10 @@ from multilane.commit.completion_map import decode, encode
 from multilane.commit.ledger import Ledger
 from multilane.lanes.chains import Chains
 from multilane.lanes.ordering import by_key
-from multilane.outcome.flow import Publish, RetryFlow, after_failure, follow
+from multilane.outcome.next_step import Publish, RetryPolicy, after_failure, follow
 from multilane.outcome.parking import Parking
 
-FLOW = RetryFlow("t", "t.retry", "t.error", retry_count=3, keeps_partition=True)
+FLOW = RetryPolicy("t", "t.retry", "t.error", retry_count=3, keeps_partition=True)
 
 
 class Member:

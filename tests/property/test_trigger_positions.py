@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilane.commit import completion_map, trigger_positions
-from multilane.commit.completion_map import NOTHING, LogMark, encode, fits, fitting, read, write
+from multilane.commit.completion_map import NOTHING, LogIdentity, encode, fits, fitting, read, write
 from multilane.commit.joint import is_over, joint, missed
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.sections import LARGEST, MOST_BYTES, checksum
 from multilane.commit.trigger_positions import Position, TooManyTriggers
 
-LOG = LogMark(3)
+LOG = LogIdentity(3)
 END = 60
 NAMES = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "Zs"]), min_size=1, max_size=20).filter(
     str.isprintable
@@ -94,12 +94,12 @@ def test_names_that_fit_are_never_refused(many, length, most):
     positions = {name: Position(2**62, ((2**62 + 5, 2**62 + 9),), 2**33) for name in names}
     runs = tuple((2 + 3 * n, 2 + 3 * n) for n in range(900))
     if fits(names, most):
-        text = write(0, runs, LogMark(2**31 - 1), positions, most)
+        text = write(0, runs, LogIdentity(2**31 - 1), positions, most)
         assert len(text) <= min(most, LARGEST)
         assert read(text, 0).positions.keys() == set(names)
     elif many * (length + 12) > min(most, LARGEST):
         with pytest.raises(TooManyTriggers) as refused:
-            write(0, runs, LogMark(2**31 - 1), positions, most)
+            write(0, runs, LogIdentity(2**31 - 1), positions, most)
         assert 0 <= refused.value.fitting < many
     many_that_fit = fitting(names, most)
     assert not many_that_fit or fits(names[:many_that_fit], most)
@@ -109,7 +109,7 @@ def test_names_that_fit_are_never_refused(many, length, most):
 @given(st.integers(0, 900), st.integers(0, 2 * LARGEST))
 def test_without_triggers_a_text_is_within_the_limit_or_left_out(many, most):
     runs = tuple((2 + 3 * n, 2 + 3 * n) for n in range(many))
-    text = encode(0, runs, LogMark(2**31 - 1), {}, most)
+    text = encode(0, runs, LogIdentity(2**31 - 1), {}, most)
     assert len(text) <= min(most, MOST_BYTES)
     assert read(text, 0).runs == runs[: len(read(text, 0).runs)]
 

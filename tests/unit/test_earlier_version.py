@@ -24,7 +24,7 @@ from multilane.audit.manifest import read_manifest, read_session_file
 from multilane.audit.reading import read_files
 from multilane.client.group.membership import Identity
 from multilane.clock import SystemClock
-from multilane.commit.completion_map import CompletionMap, LogMark, read
+from multilane.commit.completion_map import CompletionMap, LogIdentity, read
 from multilane.commit.ledger import CommitPoint, Ledger
 from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import BackfillPlan, BackfillProgress, ProgressReport, report_from
@@ -58,10 +58,10 @@ from multilane.lanes.dead_tables import crashes_in
 from multilane.lanes.intake import Intake
 from multilane.lanes.progress import Progress
 from multilane.outcome.dialects import error_in, target_in
-from multilane.outcome.error_policy import given_back
-from multilane.outcome.flow import RetryFlow, attempt
+from multilane.outcome.error_policy import republished_headers
 from multilane.outcome.headers import ERROR_CLASS, SUSPECTED_POISON, error_count, error_stack, last_value, retry_count
 from multilane.outcome.in_place import ExhaustedRecord
+from multilane.outcome.next_step import RetryPolicy, attempt
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.spark.offset_spec import epochs_in, from_json, ids_in
 from multilane.types import Offset, OffsetAndMetadata, TopicPartition
@@ -84,8 +84,8 @@ def test_completion_maps():
     runs = ((1007, 1007), (1010, 1149), (70000, 70002))
     assert [read(one["metadata"], one["offset"]) for one in sample("commits.json")] == [
         CompletionMap(runs),
-        CompletionMap(runs, LogMark(7, TOPIC_ID)),
-        CompletionMap(runs, LogMark(300)),
+        CompletionMap(runs, LogIdentity(7, TOPIC_ID)),
+        CompletionMap(runs, LogIdentity(300)),
         CompletionMap(),
     ]
 
@@ -125,13 +125,13 @@ def test_offsets_in_a_checkpoint_of_the_source():
 
 
 def test_headers_of_copies():
-    flow = RetryFlow("orders", "orders-retry", "orders-error", retry_count=2)
+    retry_policy = RetryPolicy("orders", "orders-retry", "orders-error", retry_count=2)
     found = {}
     for name, copy in sample("headers.json").items():
         headers = tuple((header, base64.b64decode(value)) for header, value in copy["headers"])
         record = Record(copy["topic"], 2, 3, 0, 0, b"k", b"v", headers)
         kind, poison = last_value(headers, ERROR_CLASS), last_value(headers, SUSPECTED_POISON)
-        counts = (retry_count(headers), error_count(headers), attempt(record, flow))
+        counts = (retry_count(headers), error_count(headers), attempt(record, retry_policy))
         found[name] = (copy["topic"], counts, error_in(headers), kind, error_stack(headers), target_in(headers), poison)
         assert headers[0] == ("trace", b"\x00\xff")
     failed, stack = "ValueError: no stock", "ValueError: no stock"
@@ -151,7 +151,7 @@ def test_headers_of_copies():
 
 def test_an_error_copy_goes_back_without_what_ends_its_round():
     headers = tuple((name, base64.b64decode(value)) for name, value in sample("headers.json")["poison"]["headers"])
-    assert [name for name, _ in given_back(headers)] == [
+    assert [name for name, _ in republished_headers(headers)] == [
         "trace", "X-ErrorCount", "X-TargetTopic", "X-ErrorMessage", "X-ErrorClass", "X-ErrorStack",
     ]  # fmt: skip
 
@@ -234,9 +234,9 @@ def test_files_of_an_audit_can_be_merged(tmp_path):
 
 def test_the_state_of_a_backfill(tmp_path):
     shutil.copytree(SAMPLES / "backfill", tmp_path, dirs_exist_ok=True)
-    stretches = {0: (0, 100), 1: (50, 60)}
+    offset_ranges = {0: (0, 100), 1: (50, 60)}
     bounds = ("earliest", "2026-05-04T10:00:00.000+00:00")
-    plan = BackfillPlan("Orders", GROUP, "orders", str(TOPIC_ID), *bounds, stretches)
+    plan = BackfillPlan("Orders", GROUP, "orders", str(TOPIC_ID), *bounds, offset_ranges)
     positions = {0: (40, ((42, 43), (50, 59))), 1: (60, ())}
     with StateFiles(tmp_path) as files:
         assert files.plan() == plan

@@ -16,7 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from multilane.audit.completeness import OpenRange, ReadLog
-from multilane.commit.completion_map import LogMark
+from multilane.commit.completion_map import LogIdentity
 from multilane.lanes.intake import Intake
 from multilane.types import NO_EPOCH, TopicPartition
 
@@ -68,7 +68,7 @@ class BeginBounds:
         for partition, intake in self._intakes.items():
             epoch = intake.ledger.end_epoch
             if epoch != NO_EPOCH:
-                mark = LogMark(epoch, self._topic_ids.get(partition))
+                mark = LogIdentity(epoch, self._topic_ids.get(partition))
                 logs.append(ReadLog(partition, intake.ledger.position, mark))
         return logs
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from multilane.commit.completion_map import LogMark
+from multilane.commit.completion_map import LogIdentity
 from multilane.commit.runs import Run
 from multilane.types import TopicPartition
 
@@ -42,7 +42,7 @@ class ReadLog:
 
     partition: TopicPartition
     end: int
-    mark: LogMark
+    mark: LogIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def check_files(
 
 def furthest(logs: Iterable[ReadLog]) -> tuple[ReadLog, ...]:
     """The largest `end` of each log and leader epoch."""
-    found: dict[tuple[TopicPartition, LogMark], ReadLog] = {}
+    found: dict[tuple[TopicPartition, LogIdentity], ReadLog] = {}
     for one in logs:
         known = found.setdefault((one.partition, one.mark), one)
         if one.end > known.end:

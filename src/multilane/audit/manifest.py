@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from multilane.audit.completeness import AuditFile, OpenRange, ReadLog, SessionFile, furthest
-from multilane.commit.completion_map import LogMark
+from multilane.commit.completion_map import LogIdentity
 from multilane.types import TopicPartition
 
 KEY: Final = b"multilane"
@@ -103,7 +103,7 @@ def logs_to_json(logs: Iterable[ReadLog]) -> Any:
 
 def logs_from(manifest: Any) -> tuple[ReadLog, ...]:
     return tuple(
-        ReadLog(TopicPartition(topic, partition), end, LogMark(epoch, None if topic_id is None else UUID(topic_id)))
+        ReadLog(TopicPartition(topic, partition), end, LogIdentity(epoch, None if topic_id is None else UUID(topic_id)))
         for topic, partition, end, epoch, topic_id in manifest.get("logs", ())
     )
 

@@ -158,7 +158,7 @@ def _progress() -> Iterator[Listeners]:
             if next(calls) % _LOG_EVERY == 0:
                 log.info("%s", line(status))
 
-        yield Listeners(on_standing=on_status)
+        yield Listeners(on_status=on_status)
         return
     with console.status("") as spinner:
         yield Listeners(

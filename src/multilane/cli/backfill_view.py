@@ -29,7 +29,7 @@ def line(status: BackfillStatus) -> str:
 
 def show(outcome: BackfillOutcome) -> None:
     """Writes to the output stream."""
-    plan, status = outcome.plan, outcome.standing
+    plan, status = outcome.plan, outcome.status
     table = Table(title=f"{plan.topic}: {plan.begin} to {plan.end}", title_justify="left")
     for name in ("", "records", "failed", "seconds", "records/s"):
         table.add_column(name, justify="left" if not name else "right")
@@ -41,7 +41,7 @@ def show(outcome: BackfillOutcome) -> None:
 
 
 def facts(outcome: BackfillOutcome, state: Path) -> dict[str, Any]:
-    plan, status = outcome.plan, outcome.standing
+    plan, status = outcome.plan, outcome.status
     return {
         "consumer": plan.consumer,
         "group": plan.group,
@@ -60,7 +60,7 @@ def facts(outcome: BackfillOutcome, state: Path) -> dict[str, Any]:
 
 def report_unfinished(outcome: BackfillOutcome, state: Path) -> None:
     """Writes what is unfinished or failed to stderr, one sentence each; nothing when every record is handled."""
-    status = outcome.standing
+    status = outcome.status
     if not outcome.is_through:
         typer.echo(f"stopped with {status.remaining:,} offsets left: start it again with --state {state}", err=True)
     if outcome.failed_list is not None:

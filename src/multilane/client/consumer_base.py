@@ -13,7 +13,7 @@ from uuid import UUID
 
 from multilane.client.arguments import at_offset, at_time, by_partition, checked_callback
 from multilane.client.consumer_state import ConsumerState
-from multilane.client.group.membership import MemberStanding
+from multilane.client.group.membership import MemberStatus
 from multilane.client.group.metadata import GroupMetadata
 from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames
 from multilane.client.offset_commits import CommitCallback
@@ -106,19 +106,19 @@ class ConsumerBase:
     @property
     def member_id(self) -> str | None:
         """The group's id of this member; None while this consumer is not a member. Callable from any thread."""
-        identity = self._state.standing.identity
+        identity = self._state.member_status.identity
         return None if identity is None else identity.member_id
 
     @property
-    def standing(self) -> MemberStanding:
+    def member_status(self) -> MemberStatus:
         """This consumer's membership, for lanes that look at its deadline before each record."""
-        return self._state.standing
+        return self._state.member_status
 
     @property
     def fenced_after(self) -> float:
         """The time at which this member must assume that its group has fenced it, unless a heartbeat succeeds before.
         In the clock's monotonic time; infinite without a group. Callable from any thread."""
-        return self._state.standing.fenced_after
+        return self._state.member_status.fenced_after
 
     def group_metadata(self) -> GroupMetadata:
         """This consumer's current group metadata, for confluent-kafka's `send_offsets_to_transaction`."""

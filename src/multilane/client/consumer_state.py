@@ -35,7 +35,7 @@ from multilane.client.fetch.backend import Backend
 from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.offsets import FoundOffsets
 from multilane.client.group.group_client import GroupClient
-from multilane.client.group.membership import MemberStanding, PollActivity, RebalanceStep
+from multilane.client.group.membership import MemberStatus, PollActivity, RebalanceStep
 from multilane.client.network_events import Attach, Detach, ForBackend, ForGroupClient
 from multilane.client.one_at_a_time import OneAtATime
 from multilane.client.sharing import NetworkThreadLease
@@ -73,12 +73,12 @@ class ConsumerState(AssignedPartitions):
         self._signal = signal
         self.background: EventQueue[BackgroundEvent] = EventQueue(signal)
         name = f"fetch-{next(_consumers)}"
-        self.standing = MemberStanding()
-        self.poll_activity = PollActivity(clock.monotonic(), self.standing)
+        self.member_status = MemberStatus()
+        self.poll_activity = PollActivity(clock.monotonic(), self.member_status)
         self._group_client = None
         if config.group_id is not None:
             self._group_client = GroupClient(
-                config, lease.thread.group_context(), self.background, self.poll_activity, self.standing, name
+                config, lease.thread.group_context(), self.background, self.poll_activity, self.member_status, name
             )
         self._backend = Backend(
             config, lease.thread.backend_context(), buffer, self.background, name, self._group_client

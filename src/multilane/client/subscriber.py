@@ -73,7 +73,7 @@ class Subscriber:
 
     @property
     def identity(self) -> Identity | None:
-        return self._state.standing.identity
+        return self._state.member_status.identity
 
     @property
     def may_deliver(self) -> bool:
@@ -82,7 +82,7 @@ class Subscriber:
 
     def may_deliver_at(self, now: float) -> bool:
         """Manually assigned partitions need no membership."""
-        return self._subscription is None or self._state.standing.holds(now)
+        return self._subscription is None or self._state.member_status.holds(now)
 
     def subscribe(self, wanted: Any, listener: RebalanceListener | None) -> None:
         if self._config.group_id is None:
@@ -297,7 +297,7 @@ class Subscriber:
 
     def raise_refusal(self) -> None:
         """If the group refused this member, raise the refusal at every poll that would return nothing."""
-        refusal = self._state.standing.refusal
+        refusal = self._state.member_status.refusal
         if refusal is not None and self._leaves == 0 and self._subscription is not None:
             raise refusal.with_traceback(None)
 

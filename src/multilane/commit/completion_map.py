@@ -47,7 +47,7 @@ _ROOM_BESIDE_POSITIONS: Final = 400  # positions say more than the runs that all
 
 
 @dataclass(frozen=True, slots=True)
-class LogMark:
+class LogIdentity:
     """The log that runs belong to: the leader epoch at their end, or a newer one that was read in the same log, and the
     topic's id, which brokers before 2.8 do not have."""
 
@@ -60,7 +60,7 @@ class CompletionMap:
     """The content of a text. Without `log` it was written by an older version."""
 
     runs: tuple[Run, ...] = ()
-    log: LogMark | None = None
+    log: LogIdentity | None = None
     positions: Mapping[str, Position] = field(default_factory=dict, hash=False)
 
 
@@ -70,7 +70,7 @@ NOTHING: Final = CompletionMap()
 def encode(
     frontier: int,
     runs: Sequence[Run],
-    log: LogMark | None = None,
+    log: LogIdentity | None = None,
     positions: Mapping[str, Position] | None = None,
     most: int = MOST_BYTES,
 ) -> str:
@@ -83,7 +83,7 @@ def encode(
 def write(
     frontier: int,
     runs: Sequence[Run],
-    log: LogMark | None = None,
+    log: LogIdentity | None = None,
     positions: Mapping[str, Position] | None = None,
     most: int = MOST_BYTES,
 ) -> str:
@@ -99,7 +99,7 @@ def write(
 
 
 def _written(
-    frontier: int, runs: Sequence[Run], log: LogMark | None, positions: Mapping[str, Position], most: int
+    frontier: int, runs: Sequence[Run], log: LogIdentity | None, positions: Mapping[str, Position], most: int
 ) -> str:
     room = _room_beside_positions(most) if positions else most - _OVERHEAD
     content = written(frontier, runs, content_within(room))
@@ -142,7 +142,7 @@ def read(text: str, frontier: int) -> CompletionMap:
     if name != _FORMAT or content is None or runs is None:
         return NOTHING
     bound = named(sections, _LOG)
-    log = None if not bound else _log_mark(content_of(bound, frontier, content))
+    log = None if not bound else _log_identity(content_of(bound, frontier, content))
     triggers = named(sections, trigger_positions.SECTION)
     positions = trigger_positions.decode(triggers, frontier) if triggers else {}
     if (bound and log is None) or positions is None:
@@ -150,11 +150,11 @@ def read(text: str, frontier: int) -> CompletionMap:
     return CompletionMap(tuple(runs), log, positions)
 
 
-def _log_mark(content: bytes | None) -> LogMark | None:
+def _log_identity(content: bytes | None) -> LogIdentity | None:
     if content is None or len(content) <= _ID_BYTES:
         return None
     found = list(numbers(content[:-_ID_BYTES]))
     if len(found) != 1 or found[0] is None or found[0] >= 2**31:
         return None
     topic_id = UUID(bytes=content[-_ID_BYTES:])
-    return LogMark(found[0], None if topic_id == _NO_TOPIC_ID else topic_id)
+    return LogIdentity(found[0], None if topic_id == _NO_TOPIC_ID else topic_id)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from multilane.commit.completion_map import LogMark
+from multilane.commit.completion_map import LogIdentity
 from multilane.types import NO_EPOCH, OffsetAndEpoch
 
 
@@ -23,7 +23,7 @@ class SettledClaim:
     first of them is known."""
 
     end: int
-    log: LogMark | None
+    log: LogIdentity | None
     first_epoch: int = NO_EPOCH
 
 

@@ -28,7 +28,7 @@ _REPORT_EVERY: Final = 1.0
 class Leased(Fed, Protocol):
     """The part of a processor that is used here."""
 
-    async def rest(self, deadline: float) -> None: ...
+    async def wait_until_idle(self, deadline: float) -> None: ...
 
 
 L = TypeVar("L", bound=Leased)
@@ -89,7 +89,7 @@ class LeaseRunner(Generic[L]):
         for partition, start in starts.items():
             if start.offset >= 0:
                 self._consumer.seek(partition, start.offset, start.known_epoch, start.topic_id)
-            elif partition.topic in self._assignment.topics.whole:
+            elif partition.topic in self._assignment.topics.from_beginning:
                 self._consumer.seek_to_beginning([partition])
         self._consumer.resume(starts)
 
@@ -148,7 +148,7 @@ class LeaseRunner(Generic[L]):
 
     async def _rest(self, patience: float) -> Collection[L]:
         deadline = self._clock.monotonic() + patience
-        resting = asyncio.gather(*(processor.rest(deadline) for processor in self._assignment.processors))
+        resting = asyncio.gather(*(processor.wait_until_idle(deadline) for processor in self._assignment.processors))
         while not resting.done():  # patience may be long
             revoking = asyncio.create_task(self._is_revoking.wait())
             either: list[asyncio.Future[Any]] = [resting, revoking]

@@ -67,7 +67,7 @@ class WorkerTask:
             self._stack.enter_context(in_worker_environment(self._plan.home, self.number))
             return load(self._plan.factory)(self._plan.target)
         except (Exception, SystemExit) as error:
-            log.exception("cannot make the application in this worker")
+            log.exception("cannot load the application in this worker")
             raise _CannotMake(error, details) from error
 
     def start_receiver(self, receive: Callable[..., object], *arguments: Any) -> None:

@@ -35,7 +35,7 @@ from multilane.outcome.error_policy import (
     WaitUntilDue,
     judge,
 )
-from multilane.outcome.flow import Publish, RetryFlow, moved
+from multilane.outcome.next_step import Publish, RetryPolicy, moved
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.raised import as_failure, is_cancelled
 from multilane.outcome.redrive import ReplayMarks
@@ -70,12 +70,12 @@ class ErrorPublisher(Protocol):
 class ErrorSteps:
     """The ways to process error records. If a handler or last step raises, the record is kept.
 
-    A coroutine function is cancelled after `max_processing_time` seconds. A plain function runs on a thread and is
+    A coroutine function is cancelled after `max_processing_time` seconds. A `def` function runs on a thread and is
     awaited without a limit. `on_kept` is called on the loop for each kept record.
     """
 
     publisher: ErrorPublisher
-    handlers: Mapping[RetryFlow, RecordHandler] = field(default_factory=dict)
+    handlers: Mapping[RetryPolicy, RecordHandler] = field(default_factory=dict)
     last_steps: Mapping[str, SharedLastStep] = field(default_factory=dict)  # by error topic
     max_processing_time: float = 1.0
     on_kept: OnKept | None = None
@@ -179,7 +179,7 @@ class ErrorPartition:
         """Nothing to do: every step checks the fence before it begins."""
 
     def interrupt(self) -> None:
-        """Cancel coroutines and copies that are not acknowledged. Plain functions run to their end."""
+        """Cancel coroutines and copies that are not acknowledged. `def` functions run to their end."""
         now = asyncio.get_running_loop().time()
         for limit in self._interruptible:
             if not limit.expired():  # it ignores its cancellation
@@ -322,7 +322,7 @@ class ErrorPartition:
             ledger.settle(record.offset)
 
     async def _handle(self, record: Record, verdict: Handle) -> None:
-        await self._call(self._steps.handlers[verdict.flow], record)
+        await self._call(self._steps.handlers[verdict.retry_policy], record)
         self._counts.handled += 1
         self._steps.observer.count("errors.handled", topic=record.topic)
 
@@ -347,7 +347,7 @@ class ErrorPartition:
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(type(function).__call__):
             result = await on_own_thread(function, *arguments)
-            if inspect.isawaitable(result):  # a plain function that returns a coroutine
+            if inspect.isawaitable(result):  # a `def` function that returns a coroutine
                 await self._within_time(result)
             return
         await self._within_time(function(*arguments))

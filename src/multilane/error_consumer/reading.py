@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from multilane.client.consumer import Consumer
-from multilane.commit.completion_map import CompletionMap, LogMark, decode, read, write
+from multilane.commit.completion_map import CompletionMap, LogIdentity, decode, read, write
 from multilane.commit.log_fit import SettledClaim
 from multilane.errors import MarksDoNotFit, MultilaneError
 from multilane.lanes.log_claims import misfits
@@ -131,8 +131,8 @@ class ErrorLog:
             )
 
     def keep_marks(self, partition: TopicPartition, marks: ReplayMarks) -> None:
-        log_mark = LogMark(self._epochs.get(partition, NO_EPOCH), self._topic_id)
-        text = write(marks.frontier, marks.runs, log_mark)
+        log_identity = LogIdentity(self._epochs.get(partition, NO_EPOCH), self._topic_id)
+        text = write(marks.frontier, marks.runs, log_identity)
         self._consumer.commit({partition: OffsetAndMetadata(Offset(marks.frontier), metadata=text)})
 
 

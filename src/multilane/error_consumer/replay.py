@@ -21,7 +21,7 @@ from multilane.client.produce.producer import Producer, RecordMetadata
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MultilaneError
 from multilane.outcome.dialects import target_in
-from multilane.outcome.error_policy import given_back
+from multilane.outcome.error_policy import republished_headers
 from multilane.outcome.redrive import Filter, Groups, ReplayMarks, ReplayPace
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _stored(producer: Producer, part: Sequence[Chosen]) -> tuple[int, Exception 
     failure: Exception | None = None
     for record, target, _ in part:
         try:
-            sent.append(producer.send(target, record.value, record.key, given_back(record.headers)))
+            sent.append(producer.send(target, record.value, record.key, republished_headers(record.headers)))
         except MultilaneError as error:  # wait for those that were sent
             failure = error
             break

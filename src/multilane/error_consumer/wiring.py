@@ -26,7 +26,7 @@ from multilane.listeners.context import Context, context_of
 from multilane.listeners.signature import is_async
 from multilane.metrics.observer import Observer
 from multilane.outcome.error_policy import ErrorRules, ErrorTopic, error_topics, shovel_topics
-from multilane.outcome.flow import RetryFlow
+from multilane.outcome.next_step import RetryPolicy
 from multilane.outcome.publishing import Publisher
 from multilane.outcome.shared_producers import SHARED_PRODUCERS
 from multilane.runtime.registration import Function, Interceptors, Registration
@@ -68,20 +68,24 @@ class ErrorConsumers:
     # --- the two kinds -----------------------------------------------------------------------------------------------
 
     def _of_cluster(self, cluster: ClusterConfig, errors: ErrorConfig) -> None:
-        flows = [
-            RetryFlow(
+        retry_policies = [
+            RetryPolicy(
                 group.topic, group.retry, group.error, group.retry_count, errors.max_error_count, group=group.name
             )
             for group in self._groups_of(cluster.name)
             if not group.error_consumer_disabled
         ]
-        here = {flow: self._registrations[flow.group] for flow in flows if flow.group in self._registrations}
-        handlers = {flow: r.error for flow, r in here.items() if r.error is not None}
-        read = {flow.error for flow in here}
-        topics = {name: topic for name, topic in error_topics(flows, handlers).items() if name in read}
+        here = {
+            retry_policy: self._registrations[retry_policy.group]
+            for retry_policy in retry_policies
+            if retry_policy.group in self._registrations
+        }
+        handlers = {retry_policy: r.error for retry_policy, r in here.items() if r.error is not None}
+        read = {retry_policy.error for retry_policy in here}
+        topics = {name: topic for name, topic in error_topics(retry_policies, handlers).items() if name in read}
         if not topics:
             return
-        users = {topic: [r for flow, r in here.items() if flow.error == topic] for topic in topics}
+        users = {topic: [r for retry_policy, r in here.items() if retry_policy.error == topic] for topic in topics}
         self._add(errors, cluster, _rules(errors, topics), handlers, users)
 
     def _groups_of(self, cluster: str) -> list[ConsumerGroupConfig]:
@@ -99,7 +103,7 @@ class ErrorConsumers:
         config: ErrorConfig | ShovelConfig,
         cluster: ClusterConfig,
         rules: ErrorRules,
-        handlers: Mapping[RetryFlow, Function],
+        handlers: Mapping[RetryPolicy, Function],
         users: Mapping[str, Iterable[Registration]],
     ) -> None:
         """`users`: the consumers of each error topic."""

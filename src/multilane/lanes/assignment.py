@@ -3,7 +3,7 @@
 Thread: loop (one owner).
 
 A partition comes with its start offset and the runs that are settled beyond it; `check` compares these with the log
-each time before a processor skips them. Partitions of one number share a processor if their topics belong together; it
+each time before a processor skips them. Partitions of one number share a processor if their topics are paired; it
 is built once all of them are assigned. Owns the processors. Never talks to a broker.
 """
 
@@ -70,16 +70,16 @@ Starts = Mapping[TopicPartition, Start]
 
 @dataclass(frozen=True, slots=True)
 class ReadTopics:
-    """The topics that are read. Partitions of one number, of topics that are `together`, share a processor, which
-    begins once all are assigned. Topics in `whole` are read from their beginning if nothing is committed, whatever the
-    consumer's reset policy is."""
+    """The topics that are read. Partitions of one number, of topics that are `paired`, share a processor, which
+    begins once all are assigned. Topics in `from_beginning` are read from their beginning if nothing is committed,
+    whatever the consumer's reset policy is."""
 
     names: tuple[str, ...]
-    together: tuple[tuple[str, ...], ...] = ()
-    whole: frozenset[str] = frozenset()
+    paired: tuple[tuple[str, ...], ...] = ()
+    from_beginning: frozenset[str] = frozenset()
 
 
-class Held(Protocol):
+class AssignedProcessor(Protocol):
     """The part of a processor that a group member uses."""
 
     @property
@@ -93,7 +93,7 @@ class Held(Protocol):
     async def drain(self, deadline: float) -> object: ...
 
 
-T = TypeVar("T", bound=Held)
+T = TypeVar("T", bound=AssignedProcessor)
 U = TypeVar("U")
 
 
@@ -172,11 +172,11 @@ class Assignment(Generic[T]):
         self._on_formed(processor)
 
     def _complete(self) -> list[list[TopicPartition]]:
-        """The sets that can begin: single partitions, and those of one number whose topics are together."""
-        shared = {topic for topics in self.topics.together for topic in topics}
+        """The sets that can begin: single partitions, and those of one number whose topics are paired."""
+        shared = {topic for topics in self.topics.paired for topic in topics}
         alone = [[p] for p in self._starts if p.topic not in shared]
         numbers = sorted({p.partition for p in self._starts if p.topic in shared})
-        sets = [[TopicPartition(t, n) for t in topics] for n in numbers for topics in self.topics.together]
+        sets = [[TopicPartition(t, n) for t in topics] for n in numbers for topics in self.topics.paired]
         return alone + [together for together in sets if all(p in self._starts for p in together)]
 
     async def drain(self, partitions: Collection[TopicPartition], deadline: float) -> frozenset[TopicPartition]:
@@ -208,6 +208,6 @@ class Assignment(Generic[T]):
                 log.warning("cannot start assigned partitions yet, retrying: %s", error)
 
 
-def start_of(processor: Held, partition: TopicPartition) -> Start:
+def start_of(processor: AssignedProcessor, partition: TopicPartition) -> Start:
     point = processor.commit_point(partition)
     return Start(point.offset, point.runs, point.end_epoch, point.leader_epoch, positions=point.positions)

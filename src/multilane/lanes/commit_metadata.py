@@ -13,7 +13,7 @@ from typing import Final
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.commit import completion_map
-from multilane.commit.completion_map import LogMark
+from multilane.commit.completion_map import LogIdentity
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.sections import MOST_BYTES
 from multilane.commit.trigger_positions import TooManyTriggers
@@ -38,12 +38,12 @@ class CommitMetadata:
         most = await try_limit(self._consumer)
         self._most = self._most if most is None else most
 
-    def text(self, point: CommitPoint, log_mark: LogMark) -> str:
+    def text(self, point: CommitPoint, log_identity: LogIdentity) -> str:
         runs, positions = point.runs, point.positions
         if self._is_short:
             runs, positions = (), {name: position.without_runs() for name, position in positions.items()}
         try:
-            return completion_map.encode(point.offset, runs, log_mark, positions, self._most)
+            return completion_map.encode(point.offset, runs, log_identity, positions, self._most)
         except TooManyTriggers as error:
             raise ConfigError(
                 f"the positions of {len(positions)} triggers do not fit into a commit: its metadata may have "

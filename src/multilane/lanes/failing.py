@@ -30,9 +30,18 @@ from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
-from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, exhausted, follow, poisoned, undecodable
 from multilane.outcome.giving_up import GivingUp
 from multilane.outcome.in_place import InPlace, Resting, fresh, retried
+from multilane.outcome.next_step import (
+    LastStep,
+    Publish,
+    RetryPolicy,
+    after_failure,
+    exhausted,
+    follow,
+    poisoned,
+    undecodable,
+)
 from multilane.outcome.parking import Parking
 from multilane.outcome.poison import SuspectedPoison
 from multilane.outcome.raised import as_failure, is_cancelled
@@ -61,7 +70,7 @@ class Publishes(Protocol):
 class FailureRoutes:
     """Where failed records of a group can go."""
 
-    flow: RetryFlow
+    retry_policy: RetryPolicy
     publisher: Publishes
     last_step: LastStepFunction | None = None
     breaker: Breaker | None = None
@@ -83,7 +92,7 @@ class Failing:
         notes: Notes | None = None,
     ) -> None:
         """The `notes` get the outcome of each record, right before it is settled."""
-        self._flow = routes.flow
+        self._retry_policy = routes.retry_policy
         self._publisher = routes.publisher
         self._last_step = None if routes.last_step is None else LastSteps(routes.last_step, clock)
         self._breaker = routes.breaker
@@ -93,7 +102,7 @@ class Failing:
         self._giving_up = routes.giving_up
         self._watch = routes.watch
         self._kept, self._dropped, self._unended, self._unsure = (RateLimit(_LOG_EVERY) for _ in range(4))
-        self._report = routes.report or FailureReport(routes.flow.main, FailureLog(clock), observer)
+        self._report = routes.report or FailureReport(routes.retry_policy.main, FailureLog(clock), observer)
         self._interceptors = interceptors
         self._clock = clock
         self._observer = observer
@@ -144,7 +153,9 @@ class Failing:
         if self._breaker is not None:
             self._breaker.note(0, 1, self._clock.monotonic())
             if self._breaker.is_open:
-                raise BreakerOpen(f"{self._flow.main}: {self._breaker.reason}. Check the errors, then restart it")
+                raise BreakerOpen(
+                    f"{self._retry_policy.main}: {self._breaker.reason}. Check the errors, then restart it"
+                )
 
     async def _take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._note_failed()
@@ -170,7 +181,7 @@ class Failing:
                 await self._stop_at(record)
             await self._take_last_step(context, record, error, step)
             self._note(record, RecordOutcome.DEAD, None, error)
-        elif parking is not None and record.topic == step.topic == self._flow.retry:
+        elif parking is not None and record.topic == step.topic == self._retry_policy.retry:
             # Retried in place: a copy would come after records that have to come after it.
             return fresh(record, step.headers, round(self._clock.wall() * 1_000))
         else:
@@ -182,16 +193,16 @@ class Failing:
 
     def _step(self, record: Record, error: BaseException) -> Publish | LastStep:
         if isinstance(error, SuspectedPoison):
-            return poisoned(self._flow, record, error)
+            return poisoned(self._retry_policy, record, error)
         if isinstance(error, UndecodablePayload):
-            return undecodable(self._flow, record, error)
-        return (after_failure if self._in_place is None else exhausted)(self._flow, record, error)
+            return undecodable(self._retry_policy, record, error)
+        return (after_failure if self._in_place is None else exhausted)(self._retry_policy, record, error)
 
     def _waits_for_others(self, record: Record, error: BaseException, step: Publish | LastStep) -> Resting | None:
         """A record that would be given up, and the failure may be that of an outage."""
         if self._giving_up is None or self._gate is None:
             return None
-        is_last = step.topic != self._flow.retry if isinstance(step, Publish) else not self._keeps_everything
+        is_last = step.topic != self._retry_policy.retry if isinstance(step, Publish) else not self._keeps_everything
         if not is_last or isinstance(error, UndecodablePayload | SuspectedPoison | WorkerDied):
             return None
         now = self._clock.monotonic()
@@ -211,7 +222,7 @@ class Failing:
 
     async def follow_key(self, records: Sequence[Record], parking: Parking) -> None:
         """Records whose keys have a backlog in the retry topic go there unhandled, in order."""
-        copies = [follow(self._flow, record) for record in records]
+        copies = [follow(self._retry_policy, record) for record in records]
         stored = await self._publisher.publish_in_order(copies)
         self._note_uncalled(len(records))  # not earlier: until they are settled, as many successes would be missing
         for record, copy, position in zip(records, copies, stored, strict=True):
@@ -226,7 +237,7 @@ class Failing:
         error: BaseException | None,
     ) -> None:
         self._observer.count("lanes.copies", topic=copy.topic)
-        is_retried = copy.topic == self._flow.retry
+        is_retried = copy.topic == self._retry_policy.retry
         if parking is not None and is_retried:
             parking.seen(copy.key, position[1])
         outcome = RecordOutcome.RETRIED if is_retried else RecordOutcome.DEAD

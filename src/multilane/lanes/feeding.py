@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import ClientFailed, MultilaneError, WakeupError
-from multilane.lanes.assignment import Assignment, Held, Start
+from multilane.lanes.assignment import AssignedProcessor, Assignment, Start
 from multilane.logs import logger
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
@@ -24,7 +24,7 @@ from multilane.wire.records.block import Block
 log = logger(__name__)
 
 
-class Fed(Held, Protocol):
+class Fed(AssignedProcessor, Protocol):
     """The part of a processor that feeding uses."""
 
     def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None: ...

@@ -20,10 +20,11 @@ _PATIENCE: Final = 5.0  # seconds to look up where logs begin, which only the wa
 
 
 async def warn_of_skipped(
-    consumer: AsyncConsumer, positions: Mapping[TopicPartition, int], whole: Collection[str]
+    consumer: AsyncConsumer, positions: Mapping[TopicPartition, int], from_beginning: Collection[str]
 ) -> None:
-    """`positions`: where partitions without a committed offset begin. Topics in `whole` are read from the beginning."""
-    partitions = [p for p, position in positions.items() if p.topic not in whole and position > 0]
+    """`positions`: where partitions without a committed offset begin. Topics in `from_beginning` are not
+    reported."""
+    partitions = [p for p, position in positions.items() if p.topic not in from_beginning and position > 0]
     if not partitions:
         return
     begins = await _beginnings(consumer, partitions)

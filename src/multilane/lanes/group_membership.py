@@ -52,16 +52,16 @@ class GroupMembership(RebalanceListener, Generic[T]):
         timing: Timing,
         clock: Clock,
         catch_up: Callable[[TopicPartition], Awaitable[None]] | None = None,
-        sift: Callable[[Commits], Awaitable[Commits]] | None = None,
+        committable: Callable[[Commits], Awaitable[Commits]] | None = None,
     ) -> None:
-        """`catch_up` is called before the commit point of a partition is read. `sift` returns which of the commits may
-        be made."""
+        """`catch_up` is called before the commit point of a partition is read. `committable` returns the commits
+        that may be made."""
         self._consumer = consumer
         self._assignment = assignment
         self._timing = timing
         self._clock = clock
         self._catch_up = catch_up
-        self._sift = sift or _keep_all
+        self._committable = committable or _keep_all
         self._metadata = CommitMetadata(consumer)
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # start of partitions without a commit
@@ -104,7 +104,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         moved = {p: commit for p, commit in latest.items() if commit is not None and self._committed.get(p) != commit}
         known = {p: commit for p, commit in moved.items() if commit.offset >= 0}
         changed = await self._of_current_logs(known)
-        allowed = dict(await self._sift(changed)) if changed else {}
+        allowed = dict(await self._committable(changed)) if changed else {}
         if self.kept is not None:
             self.kept.note_sent(allowed)
         return allowed
@@ -138,9 +138,9 @@ class GroupMembership(RebalanceListener, Generic[T]):
         epoch = point.leader_epoch
         if epoch == NO_EPOCH and known is not None and known.offset == point.offset:
             epoch = known.leader_epoch  # the offset has not moved since
-        log_mark = completion_map.LogMark(point.end_epoch, self._assignment.topic_id(partition))
-        metadata = self._metadata.text(point, log_mark)
-        return OffsetAndMetadata(Offset(point.offset), LeaderEpoch(epoch), metadata, log_mark.topic_id)
+        log_identity = completion_map.LogIdentity(point.end_epoch, self._assignment.topic_id(partition))
+        metadata = self._metadata.text(point, log_identity)
+        return OffsetAndMetadata(Offset(point.offset), LeaderEpoch(epoch), metadata, log_identity.topic_id)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
         if error is None:
@@ -185,7 +185,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
             if kept is not None:
                 starts[partition] = kept
                 first.pop(partition, None)
-        await warn_of_skipped(consumer, first, assignment.topics.whole)
+        await warn_of_skipped(consumer, first, assignment.topics.from_beginning)
         await self.events.assigned(partitions)
         await assignment.begin(starts)
         alone = [p for p in partitions if assignment.waits(p)]
@@ -203,7 +203,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
     async def _report_unmatched(self, alone: Collection[TopicPartition]) -> None:
         """The other partition of a pair is usually assigned a moment later, unless it does not exist."""
         with suppress(MultilaneError):  # the lag shows it, too
-            topics = {topic for topics in self._assignment.topics.together for topic in topics}
+            topics = {topic for topics in self._assignment.topics.paired for topic in topics}
             partitions_for = self._consumer.partitions_for
             counts = {topic: len(await uninterrupted(partial(partitions_for, topic))) for topic in topics}
             for topic, many in counts.items():
@@ -225,7 +225,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
 
     async def _first_position(self, partition: TopicPartition, deadline: float) -> int:
         """Where reading begins if nothing is committed. This offset is committed, so that a restart begins there."""
-        if partition.topic in self._assignment.topics.whole:
+        if partition.topic in self._assignment.topics.from_beginning:
             self._consumer.seek_to_beginning([partition])
         while (left := deadline - self._clock.monotonic()) > 0:
             try:
@@ -267,9 +267,9 @@ class GroupMembership(RebalanceListener, Generic[T]):
 def _start_at(committed: OffsetAndMetadata) -> Start:
     """As committed, not yet compared with the log."""
     completed = completion_map.read(committed.metadata, committed.offset)
-    log_mark = completed.log or completion_map.LogMark(NO_EPOCH)
-    start = Start(committed.offset, completed.runs, log_mark.leader_epoch, committed.leader_epoch)
-    return start._replace(topic_id=log_mark.topic_id, positions=completed.positions)
+    log_identity = completed.log or completion_map.LogIdentity(NO_EPOCH)
+    start = Start(committed.offset, completed.runs, log_identity.leader_epoch, committed.leader_epoch)
+    return start._replace(topic_id=log_identity.topic_id, positions=completed.positions)
 
 
 async def _keep_all(commits: Commits) -> Commits:

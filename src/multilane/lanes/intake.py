@@ -187,7 +187,7 @@ class Intake:
             return fresh
         log.warning(
             "%s: the log was truncated at offset %d or later and has different records now. The completion map up to "
-            "offset %d is void, and its records are redelivered",
+            "offset %d is ignored, and its records are redelivered",
             *(self.partition, rows.first_offset, self.ledger.done_until),
         )
         self.ledger.forget_done()

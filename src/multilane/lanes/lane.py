@@ -22,7 +22,7 @@ from multilane.wire.records.record import Record
 class Lane:
     __slots__ = (
         *("_seen_calls", "_seen_since", "calls", "cancels", "has_substitute", "hangs", "is_calling", "is_overdue"),
-        *("has_cancelled_itself", "is_cancelled", "is_fenced", "is_plain", "overdue_since", "pending"),
+        *("has_cancelled_itself", "is_cancelled", "is_fenced", "is_direct", "overdue_since", "pending"),
         *("record", "slot", "task", "window"),
     )
 
@@ -31,7 +31,7 @@ class Lane:
         self.record: Record | None = None
         self.window: Sequence[Record] = ()
         self.slot = 1  # in the begun table
-        self.is_plain = False  # it runs the shortest loop
+        self.is_direct = False  # it runs the shortest loop
         self.pending: Pending | None = None  # of the last call, with manual acknowledgement
         self.calls = 0
         self.is_calling = False

@@ -60,13 +60,13 @@ class LanePool:
         self._is_draining = False
         self._must_check = False  # lanes have to check `_stays` before they take more records
         self._size = work.window.size
-        self._runs_ahead = work.runs_ahead and work.window.is_single
+        self._has_spare_lanes = work.has_spare_lanes and work.window.is_single
         self._watch = work.watch
         self._gate = work.gate
         self._gate.join(self)
         self._fence = work.fence
         self._fence.join(self)
-        self._is_plain = work.runs_plainly
+        self._is_direct = work.may_call_directly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
         self.on_failure: Callable[[BaseException], object] = lambda error: None
@@ -79,27 +79,27 @@ class LanePool:
         """Change the number of lanes. Surplus lanes end after their current record."""
         self._wanted = max(1, lanes)
         # A thread that is done finds its next record waiting: going through the loop would be too slow.
-        self._ahead = max(1, self._wanted // 2) if self._runs_ahead else 0
+        self._spare = max(1, self._wanted // 2) if self._has_spare_lanes else 0
         self._allow_threads()
         self.supply.set_lanes(self._wanted)
-        while len(self._lanes) < self._wanted + self._ahead + self._overdue.substitutes:
+        while len(self._lanes) < self._wanted + self._spare + self._overdue.substitutes:
             self._spawn(Lane())
         self.count_lanes()
         self._idle.wake_all()
 
     def _allow_threads(self) -> None:
-        if self._runs_ahead:
+        if self._has_spare_lanes:
             self._work.listener.limit_threads(self._wanted + self._overdue.substitutes)
 
     def count_lanes(self) -> None:
         """Whether lanes must check before they continue: some are surplus, must wait, or must change their loop."""
-        self._has_surplus = len(self._lanes) > self._wanted + self._ahead + self._overdue.substitutes
+        self._has_surplus = len(self._lanes) > self._wanted + self._spare + self._overdue.substitutes
         must_check = self._is_draining or self._gate.is_shut or self._fence.is_shut or self._has_surplus
-        self._must_check = must_check or any(lane.is_plain != self._is_plain for lane in self._lanes)
+        self._must_check = must_check or any(lane.is_direct != self._is_direct for lane in self._lanes)
 
     def choose_loop(self) -> None:
         """Use the shortest loop unless some records must be handled alone. Lanes change their loop between calls."""
-        self._is_plain = self._work.runs_plainly
+        self._is_direct = self._work.may_call_directly
         self.count_lanes()
         self._idle.wake_all()
 
@@ -125,7 +125,7 @@ class LanePool:
             self._lanes.add(lane)
             lane.slot = self._watch.marks.take_slot()
         self._watch.end(lane.slot)  # the shortest loop leaves its last offset there
-        lane.is_plain = self._is_plain
+        lane.is_direct = self._is_direct
         lane.task = task = LaneTask(self._body(lane), lane, self._loop, self._context.copy())
         task.add_done_callback(lambda _: self._ended(lane, task))
 
@@ -133,9 +133,11 @@ class LanePool:
         chains = self.supply.singles
         if chains is None:
             return self._by_windows(lane)
-        if not lane.is_plain:
+        if not lane.is_direct:
             return self._singly(lane, chains)
-        return self._in_runs(lane, chains) if chains.is_one and not self._runs_ahead else self._plainly(lane, chains)
+        return (
+            self._in_runs(lane, chains) if chains.is_one and not self._has_spare_lanes else self._directly(lane, chains)
+        )
 
     def _leaves(self, lane: Lane) -> bool:
         """Whether this lane ends now. It is removed at once, so that no more lanes end than have to."""
@@ -145,7 +147,7 @@ class LanePool:
             self.count_lanes()
             self.supply.wake_lanes()  # the other lanes take over the keys that it released
             return True
-        if lane.is_plain != self._is_plain:
+        if lane.is_direct != self._is_direct:
             self._spawn(lane)
             self.count_lanes()
             return True
@@ -168,13 +170,13 @@ class LanePool:
 
     # --- the loops of a lane -----------------------------------------------------------------------------------------
 
-    async def _plainly(self, lane: Lane, chains: Chains) -> None:
+    async def _directly(self, lane: Lane, chains: Chains) -> None:
         """One record at a time, with nothing between a record and its function: the loop that has to be short."""
         work, clock, work_comes = self._work, self._clock.monotonic, self.supply.work_comes
-        settle, ready, defers = work.plain_settle, chains.ready, chains.defers
-        cancels, begins_on_thread = work.listener.cancels, self._runs_ahead
+        settle, ready, defers = work.direct_settle, chains.ready, chains.defers
+        cancels, begins_on_thread = work.listener.cancels, self._has_spare_lanes
         begin = partial(self._fence.begin_on_thread, self, lane)
-        call = work.listener.call_with_start(begin) if begins_on_thread else work.plain_call
+        call = work.listener.call_with_start(begin) if begins_on_thread else work.direct_call
         words, slot, left, deadline = self._watch.marks.words, lane.slot, _TURN, self._fence.deadline
         while not self._must_check or await self._stays(lane):
             if not ready:
@@ -237,7 +239,7 @@ class LanePool:
     async def _handle_run(self, lane: Lane, run: list[Record]) -> list[Record]:
         """Returns the records that were not begun, behind the one that is retried in place, if any."""
         work, clock, context, fence = self._work, self._clock.monotonic, self._context, self._fence
-        settle, call, deadline = work.plain_settle, work.plain_call, fence.deadline
+        settle, call, deadline = work.direct_settle, work.direct_call, fence.deadline
         words, slot, done = self._watch.marks.words, lane.slot, 0
         for record in run:
             if clock() > deadline.fenced_after and fence.check():  # the clock may have gone on before any record
@@ -356,14 +358,14 @@ class LanePool:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    async def rest(self, deadline: float) -> None:
+    async def wait_until_idle(self, deadline: float) -> None:
         """Take no more records, and wait for those in flight until the deadline. Later ones keep running."""
         self._is_draining = self._must_check = True
         self.supply.end()
         self._rests.end()
         self._gate.leave(self)
         self._fence.leave(self)
-        if self._runs_ahead:
+        if self._has_spare_lanes:
             self._work.listener.withdraw()
         await lanes_end(self._lanes, deadline, self._clock)
         if self._work.acknowledging is not None:
@@ -371,7 +373,7 @@ class LanePool:
 
     async def drain(self, deadline: float) -> tuple[Record, ...]:
         """The same, then abandon and return the records still in flight. They stay unsettled."""
-        await self.rest(deadline)
+        await self.wait_until_idle(deadline)
         pending = () if self._work.acknowledging is None else self._work.acknowledging.abandon()
         self._sweep_timer.cancel()
         self._overdue.end()

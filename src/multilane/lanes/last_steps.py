@@ -2,7 +2,7 @@
 
 Thread: loop.
 
-A coroutine is cancelled, and has failed. A plain function cannot be cancelled: it hangs, like a coroutine that ignores
+A coroutine is cancelled, and has failed. A `def` function cannot be cancelled: it hangs, like a coroutine that ignores
 its cancellation, and its lane gets a substitute until it returns. Owns the calls that run; never calls one again.
 """
 
@@ -50,7 +50,7 @@ class LastSteps:
         self._rate_limit = RateLimit(_LOG_EVERY)
 
     async def call(self, context: Context, record: Record, error: BaseException) -> None:
-        """Raises what the function raises, or ProcessingTimeout. A plain function that returns late has succeeded."""
+        """Raises what the function raises, or ProcessingTimeout. A `def` function that returns late has succeeded."""
         body = _called(self._function, context, record, error)
         # A task of its own: the sweep must not cancel the lane, which may wait for the last steps of a whole window.
         call = _Call(record, asyncio.ensure_future(body), self._clock.monotonic())
@@ -89,7 +89,7 @@ class LastSteps:
 
 
 async def _called(function: LastStepFunction, *arguments: Any) -> None:
-    """A plain function runs on a thread, so that it does not block the loop."""
+    """A `def` function runs on a thread, so that it does not block the loop."""
     try:
         answer = function(*arguments) if is_async(function) else await on_own_thread(function, *arguments)
         if inspect.isawaitable(answer):

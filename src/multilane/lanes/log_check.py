@@ -3,8 +3,8 @@
 Thread: loop; uses the caller's consumer.
 
 Looks up where the leaders' logs end, and where the leader epochs of the claims end in them. A claim that does not fit
-is void as a whole, with a warning: its records are redelivered. A claim is void, too, if its partition has no leader
-for half a minute, because the member's other partitions wait meanwhile. Other errors of brokers are raised, and the
+is ignored, with a warning: its records are redelivered. A claim is ignored, too, if its partition has no leader for
+half a minute, because the member's other partitions wait meanwhile. Other errors of brokers are raised, and the
 caller retries: no record is skipped unchecked.
 """
 
@@ -16,7 +16,7 @@ from uuid import UUID
 
 from multilane.client.fetch.offsets import PartlyFound
 from multilane.client.lookups import with_epochs
-from multilane.commit.completion_map import LogMark
+from multilane.commit.completion_map import LogIdentity
 from multilane.commit.log_fit import LogNow, SettledClaim, misfit
 from multilane.errors import BrokerError, UnsupportedVersion
 from multilane.lanes.assignment import Start, Starts
@@ -102,14 +102,14 @@ class LogCheck:
 
 
 def _claim(start: Start) -> SettledClaim:
-    known = None if start.end_epoch == NO_EPOCH else LogMark(start.end_epoch, start.topic_id)
+    known = None if start.end_epoch == NO_EPOCH else LogIdentity(start.end_epoch, start.topic_id)
     return SettledClaim(start.claimed_end, known, start.leader_epoch)
 
 
 def _warn(partition: TopicPartition, start: Start, why: str) -> None:
     many = sum(last - first + 1 for first, last in start.runs) or max(0, start.claimed_end - start.offset)
     log.warning(
-        "%s: the completion map committed with offset %d does not match the log: %s. The map is void, and up to %d "
+        "%s: the completion map committed with offset %d does not match the log: %s. The map is ignored, and up to %d "
         "handled records are redelivered",
         *(partition, start.offset, why, many),
     )

@@ -2,7 +2,7 @@
 
 Thread: loop.
 
-A coroutine is cancelled; if it ignores that, it is abandoned like a plain function, which cannot be cancelled. The key
+A coroutine is cancelled; if it ignores that, it is abandoned like a `def` function, which cannot be cancelled. The key
 of an abandoned call stays blocked until the call ends, and a substitute lane handles the other keys. Bounded by
 `SlowCalls`, and by the records that a partition may have open. At either bound the partition stands still, and the log
 says so until a call ends. Lanes that wait for a last step that hangs are replaced like those of abandoned calls.

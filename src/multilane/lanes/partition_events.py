@@ -1,6 +1,6 @@
 """Calls the application's partition functions: `on_assigned` before the first record, `on_revoked` after the last one.
 
-Thread: loop; a plain function runs on a thread of its own.
+Thread: loop; a `def` function runs on a thread of its own.
 
 A function that fails or takes too long is logged, and the rebalance continues: records do not depend on it. Owns
 nothing.

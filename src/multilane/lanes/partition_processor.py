@@ -188,9 +188,9 @@ class PartitionProcessor:
         """The records that are retried in place, in their current form."""
         return self._retried
 
-    async def rest(self, deadline: float) -> None:
+    async def wait_until_idle(self, deadline: float) -> None:
         """Begin no more records; those in flight may end, even after the deadline."""
-        await asyncio.gather(*(pool.rest(deadline) for pool in self._pools.values()))
+        await asyncio.gather(*(pool.wait_until_idle(deadline) for pool in self._pools.values()))
 
     async def drain(self, deadline: float) -> Sequence[Record]:
         """Begin no more records, and wait for those in flight until the deadline. Returns the abandoned ones."""

@@ -291,10 +291,10 @@ class SharedProcessor:
         """Triggers that the commit names and that are not here."""
         return self._commit.absent
 
-    async def rest(self, deadline: float) -> None:
+    async def wait_until_idle(self, deadline: float) -> None:
         """Begin no more records; those in flight may end, even after the deadline. No trigger reads on its own."""
         self._end_detached()
-        await asyncio.gather(*(trigger.processor.rest(deadline) for trigger in self.triggers.values()))
+        await asyncio.gather(*(trigger.processor.wait_until_idle(deadline) for trigger in self.triggers.values()))
 
     async def drain(self, deadline: float) -> object:
         self._end_detached()

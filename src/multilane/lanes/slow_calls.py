@@ -16,7 +16,7 @@ from multilane.rate_limit import RateLimit
 
 log = logger(__name__)
 
-MOST_SUBSTITUTES: Final = 1_000  # a hung plain function keeps a thread: about 50 KiB
+MOST_SUBSTITUTES: Final = 1_000  # a hung `def` function keeps a thread: about 50 KiB
 _EVERY: Final = 10.0  # seconds between two lines
 _HUNG_EVERY: Final = 30.0
 

@@ -1,4 +1,4 @@
-"""Threads for plain functions, as many as there are lanes.
+"""Threads for `def` functions, as many as there are lanes.
 
 Thread: loop; the functions run on threads of this module.
 

@@ -64,7 +64,7 @@ class Work:
         self._settle_done = settling.done
         self._fail = settling.fail
         self._fail_all = settling.fail_all
-        self.is_plain = (
+        self.is_direct = (
             settling.settle_offset is not None
             and not rules.is_manual
             and not failures.wants_successes
@@ -72,14 +72,14 @@ class Work:
         )
         # Where order survives a retry, records that succeeded behind a failed one of their key are handled again.
         self.one_each = parking is not None and listener.window.select is None
-        self.runs_ahead = self.is_plain and rules.runs_ahead and listener.is_plain_function
-        self.plain_call = listener.call_one
-        self.plain_settle: Callable[[int], None] = settling.settle_offset or cannot_settle_offset
+        self.has_spare_lanes = self.is_direct and rules.has_spare_lanes and listener.runs_on_threads
+        self.direct_call = listener.call_one
+        self.direct_settle: Callable[[int], None] = settling.settle_offset or cannot_settle_offset
 
     @property
-    def runs_plainly(self) -> bool:
+    def may_call_directly(self) -> bool:
         """Whether lanes may use the shortest loop now."""
-        return self.is_plain and self.window.is_single and not self.watch.is_careful
+        return self.is_direct and self.window.is_single and not self.watch.is_careful
 
     def _of(self, record: Record) -> Listener:
         return self._by_topic.get(record.topic, self.listener)

@@ -49,7 +49,7 @@ class WorkRules:
     max_processing_time: float = 1.0
     is_manual: bool = False  # a record is settled when it is acknowledged
     retries_in_place: bool = False  # failed records may be retried in place, even without a retry topic
-    runs_ahead: bool = False  # the threads of a plain function serve only this processor: records may wait for one
+    has_spare_lanes: bool = False  # more lanes than threads, so that a thread that ends finds its next record waiting
     watch: Watch = field(default_factory=Watch)
     gate: OutageGuard = NO_GATE  # lanes wait here in an outage
     fence: FenceGuard = NO_FENCE  # lanes wait here while other members may own their partitions

@@ -1,6 +1,6 @@
 """A listener: the user's function, ready to be called with records.
 
-Thread: loop. The runner that the listener gets runs plain functions (not coroutine functions) elsewhere.
+Thread: loop. The runner that the listener gets runs `def` functions (not coroutine functions) elsewhere.
 
 Owns how arguments are made from records. If a function takes only a record and there are no interceptors, it is called
 directly: that path costs nothing.
@@ -34,7 +34,7 @@ CallErrors = dict[Record, BaseException]
 
 
 class Runner(Protocol):
-    """Runs a plain function off the loop."""
+    """Runs a `def` function off the loop."""
 
     limit: float  # threads, for runners that have threads
 
@@ -88,7 +88,7 @@ class Listener:
         self._runner = runner
         self._decode: Decode | None = None if signature.payload is None else decoder_for(signature.payload)
         self._wants_context = signature.wants(Wants.CONTEXT) or bool(interceptors)
-        self.call_one = self._plainest_call()
+        self.call_one = self._direct_call()
         self._plain_parameter = self._only_parameter()
 
     def __str__(self) -> str:
@@ -101,19 +101,19 @@ class Listener:
 
     # --- one record --------------------------------------------------------------------------------------------------
 
-    def _plainest_call(self) -> Callable[..., Awaitable[Any]]:
-        is_plain = len(self._signature.parameters) == 1 and self._signature.wants(Wants.RECORD)
-        if not is_plain or self._wants_context:
+    def _direct_call(self) -> Callable[..., Awaitable[Any]]:
+        is_direct = len(self._signature.parameters) == 1 and self._signature.wants(Wants.RECORD)
+        if not is_direct or self._wants_context:
             return self._call_one
-        return self._function if self._is_async else self._call_plainly
+        return self._function if self._is_async else self._call_with_record
 
-    async def _call_plainly(self, record: Record) -> None:
+    async def _call_with_record(self, record: Record) -> None:
         await _ended(await self._call_runner(partial(self._function, record)))
 
     @property
-    def is_plain_function(self) -> bool:
-        """A plain function that takes only a record and runs on threads of this process."""
-        return self.call_one == self._call_plainly and self._runner.shares_memory
+    def runs_on_threads(self) -> bool:
+        """A `def` function that takes only a record and runs on threads of this process."""
+        return self.call_one == self._call_with_record and self._runner.shares_memory
 
     def call_with_start(self, on_start: Callable[[], object]) -> Callable[[Record], Awaitable[None]]:
         """A call that runs `on_start` first, on its thread: the call may have waited for that thread."""
@@ -274,7 +274,7 @@ def _columns(records: Sequence[Record]) -> pa.RecordBatch:
 
 
 async def _ended(result: Any) -> Any:
-    """A plain function that wraps a coroutine function returns a coroutine: nothing has run until it is awaited."""
+    """A `def` function that wraps a coroutine function returns a coroutine: nothing has run until it is awaited."""
     return await result if result is not None and inspect.isawaitable(result) else result
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from multilane.outcome.flow import Publish, RetryFlow, moved
 from multilane.outcome.headers import (
     ERROR_COUNT,
     RETRY_COUNT,
@@ -24,6 +23,7 @@ from multilane.outcome.headers import (
     replaced,
     target_topic,
 )
+from multilane.outcome.next_step import Publish, RetryPolicy, moved
 from multilane.wire.records.record import Headers, Record
 
 
@@ -38,7 +38,7 @@ class Republish:
 class Handle:
     """Pass the record to the error function of the group that it belongs to."""
 
-    flow: RetryFlow
+    retry_policy: RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class ErrorTopic:
     targets: frozenset[str]  # a header may choose one of these
     default: str | None = None  # for a record without the header; None if it would be a guess
     fixed: str | None = None  # a shovel's targetTopic: the header is ignored
-    owners: Mapping[str, frozenset[RetryFlow]] = field(default_factory=dict)  # of each target
-    custom: frozenset[RetryFlow] = frozenset()  # groups with an error function
-    sole: RetryFlow | None = None  # the only group that uses the topic
+    owners: Mapping[str, frozenset[RetryPolicy]] = field(default_factory=dict)  # of each target
+    custom: frozenset[RetryPolicy] = frozenset()  # groups with an error function
+    sole: RetryPolicy | None = None  # the only group that uses the topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +98,19 @@ class ErrorRules:
     counts_rounds: bool = False  # for shovels: X-ErrorCount grows by one each time
 
 
-def error_topics(flows: Iterable[RetryFlow], custom: Iterable[RetryFlow] = ()) -> dict[str, ErrorTopic]:
+def error_topics(retry_policies: Iterable[RetryPolicy], custom: Iterable[RetryPolicy] = ()) -> dict[str, ErrorTopic]:
     """The error topics of these groups. Several groups may share one: then the header chooses among their topics, and
     so which group's error function gets the record."""
-    sharing: dict[str, set[RetryFlow]] = {}
-    for flow in flows:
-        if flow.error is not None:
-            sharing.setdefault(flow.error, set()).add(flow)
+    sharing: dict[str, set[RetryPolicy]] = {}
+    for retry_policy in retry_policies:
+        if retry_policy.error is not None:
+            sharing.setdefault(retry_policy.error, set()).add(retry_policy)
     own = frozenset(custom)
     return {topic: _shared(topic, frozenset(users), own) for topic, users in sorted(sharing.items())}
 
 
-def _shared(topic: str, users: frozenset[RetryFlow], custom: frozenset[RetryFlow]) -> ErrorTopic:
-    backs = {flow.target for flow in users}
+def _shared(topic: str, users: frozenset[RetryPolicy], custom: frozenset[RetryPolicy]) -> ErrorTopic:
+    backs = {retry_policy.target for retry_policy in users}
     owners = {t: frozenset(f for f in users if t in (f.main, f.retry)) for t in backs | {f.main for f in users}}
     return ErrorTopic(
         topic,
@@ -157,7 +157,7 @@ def _give_back(rules: ErrorRules, source: ErrorTopic, record: Record) -> Republi
         return target
     owners = source.owners.get(target, frozenset())
     if not owners & source.custom:
-        headers = given_back(record.headers, counts_round=rules.counts_rounds)
+        headers = republished_headers(record.headers, counts_round=rules.counts_rounds)
         return Republish(moved(record, target, headers))
     if len(owners) == 1:
         return Handle(next(iter(owners)))
@@ -187,7 +187,7 @@ def _listed(topics: frozenset[str]) -> str:
     return ", ".join(sorted(topics)) or "no topic"
 
 
-def given_back(headers: Headers, *, counts_round: bool = False) -> Headers:
+def republished_headers(headers: Headers, *, counts_round: bool = False) -> Headers:
     """The headers of a record that gets another round: its retries start over, its rounds still count."""
     changes: dict[str, bytes | None] = {RETRY_COUNT: None, SUSPECTED_POISON: None}
     if counts_round:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from multilane.outcome.backoff import BackoffSettings, due, seed_of
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import described
+from multilane.outcome.next_step import RetryPolicy
 from multilane.wire.records.record import Headers, Record
 
 
@@ -82,11 +82,11 @@ class ExhaustedRecord:
 
 class InPlace:
     def __init__(
-        self, flow: RetryFlow, retries: int, backoff: BackoffSettings | None, now: Callable[[], float]
+        self, retry_policy: RetryPolicy, retries: int, backoff: BackoffSettings | None, now: Callable[[], float]
     ) -> None:
-        """`flow`: the topics of the group, for copies of exhausted records. `retries`: attempts after the first one.
-        `now` is the monotonic clock."""
-        self.flow = flow
+        """`retry_policy`: the topics of the group, for copies of exhausted records. `retries`: attempts after the
+        first one. `now` is the monotonic clock."""
+        self.retry_policy = retry_policy
         self.retries = retries
         self._backoff = backoff
         self._now = now

@@ -24,7 +24,7 @@ from multilane.errors import ClientFailed
 if TYPE_CHECKING:
     from multilane.client.produce.delivery import RecordMetadata
     from multilane.client.produce.producer import Producer
-    from multilane.outcome.flow import Publish
+    from multilane.outcome.next_step import Publish
     from multilane.outcome.producer_slot import ProducerSlot
     from multilane.outcome.shared_producers import ProducerShare
 

@@ -26,7 +26,7 @@ from multilane.outcome.producer_slot import ProducerSlot
 
 if TYPE_CHECKING:
     from multilane.client.produce.producer import Producer
-    from multilane.outcome.flow import Publish
+    from multilane.outcome.next_step import Publish
     from multilane.outcome.shared_producers import ProducerShare
 
 log = logger(__name__)

@@ -45,7 +45,7 @@ class ConsumerSource:
         its beginning, because copies may be stored before this group has a position there, and none may be skipped."""
         names = tuple(t for t in (self._config.retry, self._config.topic) if t is not None)
         together = (names,) if self.keeps_order else ()
-        return ReadTopics(names, together, whole=frozenset(names) - {self._config.topic})
+        return ReadTopics(names, together, from_beginning=frozenset(names) - {self._config.topic})
 
     @property
     def admin_properties(self) -> dict[str, object]:

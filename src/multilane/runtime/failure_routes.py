@@ -24,9 +24,9 @@ from multilane.lanes.watch import Watch
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.metrics.observer import Observer
 from multilane.outcome import backoff
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.giving_up import GivingUp
 from multilane.outcome.in_place import InPlace
+from multilane.outcome.next_step import RetryPolicy
 from multilane.outcome.publishing import Publisher
 from multilane.outcome.shared_producers import SHARED_PRODUCERS
 from multilane.runtime.breakers import breaker_of, gate_of
@@ -53,7 +53,7 @@ class ConsumerFailureRoutes:
         self._clock = clock
         self._observer = observer
         self._in_place = in_place
-        self._flow = flow_of(config, cluster) if in_place is None else in_place.flow
+        self._retry_policy = retry_policy_of(config, cluster) if in_place is None else in_place.retry_policy
         has_way_out = config.error is not None or last_step is not None or in_place is not None
         drops = config.on_failure == "drop"
         self._keeping = None if drops or has_way_out else config.retry_backoff or backoff.RetryDelay("exponential")
@@ -89,12 +89,12 @@ class ConsumerFailureRoutes:
             raise AssertionError("failed records have no publisher before open()")
         report = FailureReport(self._config.name, sink, self._observer)
         targets = (self._last_step, self._breaker, self._in_place, self._keeping, self.gate, self._giving_up)
-        routes = FailureRoutes(self._flow, self._publisher, *targets, report=report, watch=watch)
+        routes = FailureRoutes(self._retry_policy, self._publisher, *targets, report=report, watch=watch)
         return Failing(routes, interceptors, self._clock, self._observer, notes)
 
 
-def flow_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> RetryFlow:
-    return RetryFlow(
+def retry_policy_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> RetryPolicy:
+    return RetryPolicy(
         config.topic,
         config.retry,
         config.error,

@@ -105,7 +105,7 @@ class LaneFactory:
         """Set the group member that feeds or leases out these lanes, and its observer. Returns the handler of its
         partition events."""
         self._backlogs.observer = observer
-        self.fence.watch(consumer.standing)
+        self.fence.watch(consumer.member_status)
         self._chain.member_id = lambda: consumer.member_id
         return PartitionEvents(self.config, self._interceptors.partitions, self._chain.member_id)
 
@@ -240,7 +240,7 @@ class LaneFactory:
             config.max_processing_time,
             config.ack == "manual",
             retries_in_place=self._routes.retries_in_place,
-            runs_ahead=self._processes is None and not config.lane_classes,
+            has_spare_lanes=self._processes is None and not config.lane_classes,
             watch=watch,
             gate=self._routes.gate or NO_GATE,
             fence=self.fence,
@@ -262,8 +262,8 @@ class LaneFactory:
         )
 
     def _waits_as_rows(self, starts: Iterable[TopicPartition]) -> bool:
-        """Whether records can wait as rows. Rows cannot be put back: a lane would rest with all keys of its window
-        because of one of them."""
+        """Whether records can wait as rows of a block. A row cannot wait for a retry by itself: all keys of its
+        window would wait with it."""
         topics = [partition.topic for partition in starts]
         return not self._routes.puts_back and self.registration.waits_as_rows(topics)
 

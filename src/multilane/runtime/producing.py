@@ -22,7 +22,7 @@ from multilane.client.produce.producer import Producer, RecordMetadata
 from multilane.errors import ClientClosed, ClientFailed, ConfigError, MultilaneError, ProduceFailed
 from multilane.listeners.context import current_context
 from multilane.logs import logger
-from multilane.outcome.flow import Publish
+from multilane.outcome.next_step import Publish
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.producer_slot import ProducerSlot
 from multilane.runtime.produced_messages import CustomMessage, Message, body_bytes, copy_of, key_bytes

@@ -152,6 +152,6 @@ def _check_function(config: ConsumerGroupConfig, function: Function, signature: 
     if config.ack == "manual" and not signature.wants(Wants.ACKNOWLEDGEMENT):
         raise ConfigError(f"{where}: ack is manual, so it needs a parameter of type Acknowledgement")
     if config.processes and signature.is_async:
-        raise ConfigError(f"{where}: processes run plain functions only; a coroutine runs on the event loop")
+        raise ConfigError(f"{where}: processes run `def` functions only; a coroutine runs on the event loop")
     if config.processes and config.ack == "manual":
         raise ConfigError(f"{where}: another process cannot acknowledge a record: set ack: auto")

@@ -20,7 +20,9 @@ _SAFER: Final[Mapping[str, Callable[[list[Any]], object]]] = {
     "max.poll.interval.ms": max,
     "session.timeout.ms": max,
 }
-_OF_ORDER: Final = frozenset({"group.remote.assignor", "partition.assignment.strategy"})  # one that needs it decides
+_ASSIGNORS: Final = frozenset(
+    {"group.remote.assignor", "partition.assignment.strategy"}
+)  # `range`, if one trigger needs it
 _ABSENT: Final = object()
 
 
@@ -43,13 +45,13 @@ def _chosen(name: str, values: list[Any]) -> object:
     safer = _SAFER.get(name)
     if safer is not None:
         return safer(values)
-    if name in _OF_ORDER:
+    if name in _ASSIGNORS:
         return "range" if "range" in values else values[0]
     return values[0]
 
 
 def _difference(name: str, of_triggers: Mapping[str, Mapping[str, object]], chosen: object) -> list[str]:
-    if name in _OF_ORDER:
+    if name in _ASSIGNORS:
         return []
     given = ", ".join(f"{trigger}: {_shown(properties.get(name))}" for trigger, properties in of_triggers.items())
     return [f"their {name} differs ({given}); {_shown(chosen)} is used"]

@@ -132,7 +132,7 @@ def _may_pass(error: MultilaneError) -> bool:
 
 
 def _check_equal(lanes: GroupLanes, counts: Mapping[str, int]) -> None:
-    for topics in lanes.source.topics.together:
+    for topics in lanes.source.topics.paired:
         numbers = ", ".join(f"{topic} has {counts[topic]}" for topic in topics)
         if len({counts[topic] for topic in topics}) == 1:
             continue

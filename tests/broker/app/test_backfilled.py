@@ -53,7 +53,7 @@ class History:
         self.book = self.book or self.plan(begin="earliest")
         mine = self.book.open_partitions
         starts = {p: self.book.positions[p] for p in mine}
-        ends = {p: self.book.plan.stretches[p][1] for p in mine}
+        ends = {p: self.book.plan.offset_ranges[p][1] for p in mine}
         known = {"epochs": self.book.epochs, "topic_id": self.book.plan.topic_id}
         errand = BackfillTask("orders", self.shop.main, starts, ends, **known, **more)
         self.listed = []
@@ -267,7 +267,7 @@ def test_a_log_that_ends_with_markers_and_aborted_records(shop, history, level):
         past.saw(record)
 
     past.run()
-    assert past.book.plan.stretches == {0: (0, 6)}
+    assert past.book.plan.offset_ranges == {0: (0, 6)}
     assert past.book.is_through
     assert past.values == ([0, 1, 2] if level == "read_committed" else [0, 1, 2, 3])
 
@@ -299,9 +299,9 @@ def fill_at(shop, *times: int) -> None:
 def test_times(shop, history):
     fill_at(shop, 1_000, 2_000, 3_000, 4_000)
     past = history()
-    for begin, end, stretch in ((2_000, 4_000, (1, 3)), (1_500, None, (1, 4)), ("earliest", 9_000, (0, 4))):
+    for begin, end, offset_range in ((2_000, 4_000, (1, 3)), (1_500, None, (1, 4)), ("earliest", 9_000, (0, 4))):
         past.shop.folder = shop.folder / str(begin)
-        assert past.plan(begin=begin, end=end).plan.stretches == {0: stretch}
+        assert past.plan(begin=begin, end=end).plan.offset_ranges == {0: offset_range}
     past.shop.folder = shop.folder / "never"
     with pytest.raises(NoHistory, match="has no records from 1970-01-01T00:00:09"):
         past.plan(begin=9_000)
@@ -310,10 +310,10 @@ def test_times(shop, history):
 def test_the_range_is_fixed_when_it_is_begun(shop, history):
     fill_at(shop, 1_000, 2_000)
     past = history()
-    assert past.plan(begin="earliest").plan.stretches == {0: (0, 2)}
+    assert past.plan(begin="earliest").plan.offset_ranges == {0: (0, 2)}
     shop.fill(["k"], topic=shop.main)
-    assert past.plan().plan.stretches == {0: (0, 2)}
-    assert past.plan(begin="earliest", end="latest").plan.stretches == {0: (0, 2)}
+    assert past.plan().plan.offset_ranges == {0: (0, 2)}
+    assert past.plan(begin="earliest", end="latest").plan.offset_ranges == {0: (0, 2)}
     with pytest.raises(ConfigError, match="has a backfill from earliest, not 1970-01-01T00:00:01"):
         past.plan(begin=1_000)
 

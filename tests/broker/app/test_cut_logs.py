@@ -114,7 +114,7 @@ async def test_records_written_after_an_unclean_election_are_handled(
     assert f"{shop.main}-0: the replay marks do not match the log" in caplog.text
 
 
-def mark_as_replayed(shop: Shop) -> completion_map.LogMark:
+def mark_as_replayed(shop: Shop) -> completion_map.LogIdentity:
     """All of it, as if it were an error topic; gives what names the log before it is cut."""
     partition = TopicPartition(shop.main, 0)
     with ErrorLog({"bootstrap.servers": shop.bootstrap}, shop.main) as log:
@@ -123,7 +123,7 @@ def mark_as_replayed(shop: Shop) -> completion_map.LogMark:
         assert log.marks()[partition].frontier == 200
     with Consumer({"bootstrap.servers": shop.bootstrap}) as consumer:
         topic_id = consumer.topic_ids([shop.main])[shop.main]
-        return completion_map.LogMark(consumer.log_ends([partition])[partition].leader_epoch, topic_id)
+        return completion_map.LogIdentity(consumer.log_ends([partition])[partition].leader_epoch, topic_id)
 
 
 def marked(shop: Shop) -> tuple[int, object]:
@@ -180,7 +180,7 @@ async def test_a_map_that_reaches_beyond_the_log_is_void(shop, form, caplog):
     with Consumer({"bootstrap.servers": shop.bootstrap, "group.id": f"{shop.main}.group"}) as consumer:
         text = completion_map.encode(5, runs)
         if form == OF_THE_LOG:
-            mark = completion_map.LogMark(0, consumer.topic_ids([shop.main])[shop.main])
+            mark = completion_map.LogIdentity(0, consumer.topic_ids([shop.main])[shop.main])
             text = completion_map.encode(5, runs, mark)
         consumer.commit({partition: OffsetAndMetadata(Offset(5), LeaderEpoch(0), text)})
     app = shop.app()
@@ -198,7 +198,7 @@ async def test_a_map_of_another_topic_of_the_same_name_is_void(shop):
     partition = TopicPartition(shop.main, 0)
     with Consumer({"bootstrap.servers": shop.bootstrap, "group.id": f"{shop.main}.group"}) as consumer:
         [other] = consumer.topic_ids([shop.make_topic(1)]).values()
-        text = completion_map.encode(5, ((6, 8),), completion_map.LogMark(0, other))
+        text = completion_map.encode(5, ((6, 8),), completion_map.LogIdentity(0, other))
         consumer.commit({partition: OffsetAndMetadata(Offset(5), LeaderEpoch(0), text)})
     app = shop.app()
     got = collecting(app)

@@ -11,7 +11,7 @@ from lane_world import until
 from multilane.client.produce.producer import Producer
 from multilane.listeners.context import Context
 from multilane.metrics.observer import Counts
-from multilane.outcome.flow import RetryFlow, attempt
+from multilane.outcome.next_step import RetryPolicy, attempt
 from multilane.wire.records.record import Record
 
 pytestmark = [pytest.mark.broker]
@@ -36,11 +36,11 @@ async def test_a_record_is_tried_one_plus_n_times_one_plus_m_and_then_has_its_la
     )
     attempts: dict[bytes | None, list[int]] = defaultdict(list)
     ended: list[tuple[bytes | None, str]] = []
-    flow = RetryFlow(shop.main, retry, error, 3, 2)
+    retry_policy = RetryPolicy(shop.main, retry, error, 3, 2)
 
     @app.listener("orders")
     async def handle(record: Record) -> None:
-        attempts[record.key].append(attempt(record, flow))
+        attempts[record.key].append(attempt(record, retry_policy))
         if record.key != b"good":
             raise ValueError("never")
 

@@ -21,7 +21,7 @@ from multilane.audit.reading import read_files
 from multilane.audit.record_files import AuditRecordFiles
 from multilane.audit.spans import Span
 from multilane.clock import ManualClock, SystemClock
-from multilane.commit.completion_map import LogMark
+from multilane.commit.completion_map import LogIdentity
 from multilane.commit.ledger import Ledger
 from multilane.lanes.intake import Intake
 from multilane.types import TopicPartition
@@ -351,7 +351,7 @@ async def test_files_say_which_log_they_are_of_also_when_they_are_merged(tmp_pat
     assert books(tmp_path).logs == ()  # nothing was read
     await session.settle(4)
     epoch = session.intake.ledger.end_epoch
-    assert books(tmp_path).logs == (ReadLog(PLACE, 4, LogMark(epoch, topic_id)),)
+    assert books(tmp_path).logs == (ReadLog(PLACE, 4, LogIdentity(epoch, topic_id)),)
     for _ in range(FILES_PER_MERGE):
         await session.settle(1)
     await session.end()
@@ -359,7 +359,7 @@ async def test_files_say_which_log_they_are_of_also_when_they_are_merged(tmp_pat
     for file in files_in(tmp_path):
         if file != merged and file.name < merged.name:
             file.unlink()
-    assert books(tmp_path).logs == (ReadLog(PLACE, 4 + FILES_PER_MERGE, LogMark(epoch, topic_id)),)
+    assert books(tmp_path).logs == (ReadLog(PLACE, 4 + FILES_PER_MERGE, LogIdentity(epoch, topic_id)),)
 
 
 async def test_a_clock_that_was_set_back_does_not_turn_the_order(tmp_path):

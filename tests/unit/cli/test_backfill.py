@@ -72,7 +72,7 @@ def test_the_result(capsys, tmp_path):
 
 def test_unfinished_and_failed_records_are_reported(capsys, tmp_path):
     left = BackfillStatus(1_000, 2, 50, 2.0, 0.0)
-    outcome = replace(DONE, standing=left, is_through=False, failed_list=tmp_path / "failed.jsonl")
+    outcome = replace(DONE, status=left, is_through=False, failed_list=tmp_path / "failed.jsonl")
     backfill_view.report_unfinished(outcome, tmp_path)
     first, second = capsys.readouterr().err.splitlines()
     assert first == f"stopped with 50 offsets left: start it again with --state {tmp_path}"

@@ -74,7 +74,7 @@ def run(plan: Any) -> None:
 def own(desk: Desk, listener: RebalanceListener | None = None) -> None:
     desk.subscriber.subscribe(["orders"], listener)
     run(desk.subscriber.handle(step(Change.ASSIGNED)))
-    desk.state.standing.identity = Identity("g", "member", 1, None, "classic")
+    desk.state.member_status.identity = Identity("g", "member", 1, None, "classic")
     desk.state.seek(ORDERS, _at(7))
     desk.events()
 
@@ -175,7 +175,7 @@ def test_what_is_lost_is_given_up_at_once(desk):
 
 def test_a_member_that_the_group_will_not_have_says_so_until_it_leaves(desk):
     own(desk)
-    desk.state.standing.refusal = InstanceFenced("another took our place")
+    desk.state.member_status.refusal = InstanceFenced("another took our place")
     for _ in range(2):
         with pytest.raises(InstanceFenced):
             desk.subscriber.raise_refusal()
@@ -252,7 +252,7 @@ def test_who_leaves_after_its_membership_has_ended_has_lost_its_partitions(desk,
     listener = Notes()
     own(desk, listener)
     if not is_member:
-        desk.state.standing.identity = None
+        desk.state.member_status.identity = None
     run(desk.subscriber.unsubscribe())
     assert listener.notes == [expected]
 
@@ -262,7 +262,7 @@ def test_a_revocation_that_comes_too_late_is_a_loss(desk, is_member, expected):
     listener = Notes()
     own(desk, listener)
     if not is_member:
-        desk.state.standing.identity = None
+        desk.state.member_status.identity = None
     run(desk.subscriber.handle(step(Change.REVOKED, 2)))
     assert listener.notes == [expected]
     assert desk.events() == [StepDone(2)]
@@ -353,9 +353,9 @@ def test_no_standing_expires_while_the_application_polls(desk):
 def test_what_is_kept_is_not_handed_out_either_when_standing_ends_within_a_step(desk):
     own(desk)
     desk.state._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
-    desk.state.standing.identity = None  # fenced; the loss is reported when the open step is done
+    desk.state.member_status.identity = None  # fenced; the loss is reported when the open step is done
     assert not desk.subscriber.collect()
-    desk.state.standing.identity = Identity("g", "member", 2, None, "classic")
+    desk.state.member_status.identity = Identity("g", "member", 2, None, "classic")
     with pytest.raises(MultilaneError, match="would be raised"):
         desk.subscriber.collect()
 
@@ -363,11 +363,11 @@ def test_what_is_kept_is_not_handed_out_either_when_standing_ends_within_a_step(
 def test_a_consumer_that_was_stopped_beyond_its_session_gets_nothing_until_its_group_answers(desk):
     own(desk)
     desk.state._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
-    desk.state.standing.fenced_after = 45.0
+    desk.state.member_status.fenced_after = 45.0
     desk.now = 46.0  # it goes on: nobody has said yet that it was expelled
     desk.subscriber.enter_poll()
     assert not desk.subscriber.collect()
-    desk.state.standing.fenced_after = 90.0
+    desk.state.member_status.fenced_after = 90.0
     with pytest.raises(MultilaneError, match="would be raised"):
         desk.subscriber.collect()
 
@@ -383,7 +383,7 @@ def test_a_poll_that_waits_looks_again_when_the_group_answers_again(desk):
         fenced_after=lambda session: 145.0,
     )
     desk.state.background._signal = SimpleNamespace(set=lambda: rung.append(desk.now))
-    desk.state.standing.fenced_after = 45.0
+    desk.state.member_status.fenced_after = 45.0
     for desk.now in (100.0, 101.0):
         desk.state._group_client._note_member(member, desk.now)
     assert rung == [100.0], "once, not with every heartbeat"

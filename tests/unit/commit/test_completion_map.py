@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from multilane.commit.completion_map import NOTHING, LogMark, decode, encode, read, write
+from multilane.commit.completion_map import NOTHING, LogIdentity, decode, encode, read, write
 from multilane.commit.sections import MOST_BYTES
 
-LOG = LogMark(7, UUID(int=99))
+LOG = LogIdentity(7, UUID(int=99))
 
 
 def test_nothing_settled_beyond_needs_no_text():
@@ -60,11 +60,11 @@ def test_what_is_not_exactly_ours_says_nothing(text):
 def test_the_log_survives_the_text():
     decoded = read(encode(10, ((12, 15),), LOG), 10)
     assert (decoded.runs, decoded.log) == (((12, 15),), LOG)
-    assert read(encode(10, ((12, 15),), LogMark(2**31 - 1)), 10).log == LogMark(2**31 - 1, None)
+    assert read(encode(10, ((12, 15),), LogIdentity(2**31 - 1)), 10).log == LogIdentity(2**31 - 1, None)
 
 
 def test_without_an_epoch_there_is_nothing_to_bind_runs_to():
-    assert encode(10, ((12, 15),), LogMark(-1, LOG.topic_id)) == encode(10, ((12, 15),))
+    assert encode(10, ((12, 15),), LogIdentity(-1, LOG.topic_id)) == encode(10, ((12, 15),))
     assert read(encode(10, ((12, 15),)), 10).log is None
 
 
@@ -119,6 +119,6 @@ def test_numbers_that_no_log_has_say_nothing(numbers):
 
 def test_the_text_stays_within_what_brokers_keep():
     runs = tuple((10**12 * n, 10**12 * n + 5) for n in range(1, 4000))
-    text = encode(0, runs, LogMark(2**31 - 1, UUID(int=2**128 - 1)))
+    text = encode(0, runs, LogIdentity(2**31 - 1, UUID(int=2**128 - 1)))
     assert 4000 < len(text) <= MOST_BYTES
-    assert read(text, 0).log == LogMark(2**31 - 1, UUID(int=2**128 - 1))
+    assert read(text, 0).log == LogIdentity(2**31 - 1, UUID(int=2**128 - 1))

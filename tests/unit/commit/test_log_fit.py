@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from multilane.commit.completion_map import LogMark
+from multilane.commit.completion_map import LogIdentity
 from multilane.commit.log_fit import LogNow, SettledClaim, misfit
 from multilane.types import LeaderEpoch, Offset, OffsetAndEpoch
 
@@ -30,7 +30,7 @@ def at(offset: int, epoch: int) -> OffsetAndEpoch:
     ],
 )
 def test_a_claim_fits_a_log_that_has_its_epoch_up_to_its_end(now, why):
-    found = misfit(SettledClaim(200, LogMark(5, THIS)), now)
+    found = misfit(SettledClaim(200, LogIdentity(5, THIS)), now)
     assert (found is None) == (why is None)
     assert why is None or why in found
 
@@ -44,4 +44,4 @@ def test_a_claim_without_an_epoch_fits_while_the_same_leader_leads(first_epoch, 
 
 
 def test_brokers_without_topic_ids_have_the_same_one():
-    assert misfit(SettledClaim(200, LogMark(5)), LogNow(at(200, 5), None, at(200, 5))) is None
+    assert misfit(SettledClaim(200, LogIdentity(5)), LogNow(at(200, 5), None, at(200, 5))) is None

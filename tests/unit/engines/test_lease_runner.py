@@ -51,7 +51,7 @@ class Leased:
         self.consumer.logs = logs
         self._held, self._failures = held, failures or TakenOver()
         self.lease_runner = LeaseRunner(
-            self.consumer, ReadTopics(("t",), whole=frozenset(whole)), self._build, self._report, 0.0, CLOCK
+            self.consumer, ReadTopics(("t",), from_beginning=frozenset(whole)), self._build, self._report, 0.0, CLOCK
         )
 
     async def _report(self, processors):

@@ -11,15 +11,15 @@ from multilane.errors import PublishStopped
 from multilane.lanes.fence import NO_FENCE
 from multilane.metrics.observer import Counts
 from multilane.outcome.error_policy import ErrorRules, error_topics
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import ERROR_COUNT, TARGET_TOPIC
+from multilane.outcome.next_step import RetryPolicy
 from multilane.outcome.redrive import ReplayMarks
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
 NOW = 2_000_000_000_000
 OLD = NOW - 3_600_000
-FLOW = RetryFlow("orders", "orders.retry", "orders.error", retry_count=1)
+FLOW = RetryPolicy("orders", "orders.retry", "orders.error", retry_count=1)
 PARTITION = TopicPartition("orders.error", 0)
 FORGED = ((TARGET_TOPIC, b"payments"),)
 WORN = ((ERROR_COUNT, b"9"),)

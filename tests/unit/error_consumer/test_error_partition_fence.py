@@ -20,9 +20,9 @@ class Stopped:
 
     def __init__(self, **settings):
         self.clock = ManualClock()
-        self.standing = SimpleNamespace(fenced_after=SESSION)
+        self.member_status = SimpleNamespace(fenced_after=SESSION)
         self.fence = Fence("orders.errors", self.clock)
-        self.fence.watch(self.standing)
+        self.fence.watch(self.member_status)
         self.bench = Bench(fence=self.fence, **settings)
         self.share, self.sent = self.bench.share, self.bench.gate.sent
 
@@ -31,7 +31,7 @@ class Stopped:
         self.clock.advance(seconds)
 
     def answer(self):
-        self.standing.fenced_after = self.clock.monotonic() + SESSION
+        self.member_status.fenced_after = self.clock.monotonic() + SESSION
         self.fence.check()
 
     async def at_the_fence(self):

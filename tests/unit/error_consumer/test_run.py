@@ -10,11 +10,11 @@ from multilane.config.reset import ResetPolicy
 from multilane.error_consumer.error_partition import ErrorSteps
 from multilane.error_consumer.run import ErrorRun
 from multilane.outcome.error_policy import ErrorRules, error_topics
-from multilane.outcome.flow import RetryFlow
+from multilane.outcome.next_step import RetryPolicy
 from multilane.types import TopicPartition
 from unit.error_consumer.test_error_partition import Gate, record, under_way
 
-FLOW = RetryFlow("orders", "orders.retry", "orders.error", retry_count=1)
+FLOW = RetryPolicy("orders", "orders.retry", "orders.error", retry_count=1)
 PARTITION = TopicPartition("orders.error", 0)
 
 
@@ -28,7 +28,7 @@ async def test_its_shares_are_behind_the_fence_of_its_own_member():
     run = make_run(gate)
     async with run._consumer as consumer:
         await run.on_assigned(frozenset({PARTITION}))
-        consumer._state.standing.fenced_after = -1.0
+        consumer._state.member_status.fenced_after = -1.0
         share = run._shares[PARTITION]
         share.take(iter([record(0)]), lambda: 2_000_000_000_000, lambda: None)
         await under_way(lambda: run._fence._waiting)

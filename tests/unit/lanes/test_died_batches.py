@@ -44,9 +44,9 @@ async def test_behind_one_that_kills_its_worker_and_stays_in_place_its_key_waits
 
 
 async def test_while_the_fence_is_shut_no_record_of_the_batch_begins():
-    function, clock, standing = Dying(), ManualClock(), SimpleNamespace(fenced_after=10.0)
+    function, clock, member_status = Dying(), ManualClock(), SimpleNamespace(fenced_after=10.0)
     fence = Fence("orders", clock)
-    fence.watch(standing)
+    fence.watch(member_status)
 
     def stop() -> None:
         """The process is stopped beyond its session while the first record is handled alone."""
@@ -59,7 +59,7 @@ async def test_while_the_fence_is_shut_no_record_of_the_batch_begins():
         await until(lambda: fence.is_shut)
         await turns()
         assert function.calls == [[0, 1, 2], [0]]
-        standing.fenced_after = 60.0
+        member_status.fenced_after = 60.0
         fence.check()
         await until(lambda: world.is_done)
     assert function.calls[2:] == [[1, 2], [1], [2]]

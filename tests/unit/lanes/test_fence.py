@@ -28,11 +28,11 @@ class Fenced:
     """A world behind a fence, whose member's last heartbeat was at 0."""
 
     def __init__(self, handler, **more):
-        self.standing = SimpleNamespace(fenced_after=SESSION)
+        self.member_status = SimpleNamespace(fenced_after=SESSION)
         self.clock = Stopped()
         self.fence = Fence("orders", self.clock)
-        self.fence.watch(self.standing)
-        rules = WorkRules(1_000.0, fence=self.fence, runs_ahead=more.pop("runs_ahead", False))
+        self.fence.watch(self.member_status)
+        rules = WorkRules(1_000.0, fence=self.fence, has_spare_lanes=more.pop("has_spare_lanes", False))
         self.world = World(handler, rules=rules, clock=self.clock, **more)
 
     def stop_for(self, seconds):
@@ -41,7 +41,7 @@ class Fenced:
         self.fence.suspect()
 
     def answer(self):
-        self.standing.fenced_after = self.clock.monotonic() + SESSION
+        self.member_status.fenced_after = self.clock.monotonic() + SESSION
         self.fence.check()
 
 
@@ -148,7 +148,7 @@ async def test_a_call_that_waits_for_a_thread_does_not_begin():
         begun.append(record.offset)
         go.wait(30)
 
-    fenced = Fenced(handler, lanes=1, runs_ahead=True)
+    fenced = Fenced(handler, lanes=1, has_spare_lanes=True)
     async with fenced.world as world:
         await world.give(*"abc")
         await until(lambda: begun)

@@ -17,13 +17,13 @@ from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
 from multilane.metrics.observer import Counts
 from multilane.outcome.backoff import RetryDelay
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import Resting
+from multilane.outcome.next_step import RetryPolicy
 from multilane.outcome.outage import Outage, OutageRules, OutageState
 from multilane.outcome.parking import Parking
 from multilane.wire.records.record import Record
 
-FLOW = RetryFlow("t", "t.retry", "t.error", 3)
+FLOW = RetryPolicy("t", "t.retry", "t.error", 3)
 
 
 class Published:

@@ -143,7 +143,7 @@ async def test_a_lane_that_comes_to_a_shut_gate_after_its_pool_drains_ends():
         await world.give("d", "e")
         await world.after(2.0)
         assert len(calls) == 4
-        resting = asyncio.create_task(world.processor.rest(world.clock.monotonic() + 3600.0))
+        resting = asyncio.create_task(world.processor.wait_until_idle(world.clock.monotonic() + 3600.0))
         await turns()
         assert not resting.done()
         hangs.set()
@@ -164,7 +164,7 @@ async def test_a_lane_that_comes_to_a_shut_fence_after_its_pool_drains_ends():
         await world.give("a")
         world.deadline.fenced_after = world.clock.monotonic() - 1.0
         assert world.fence.check()
-        resting = asyncio.create_task(world.processor.rest(world.clock.monotonic() + 3600.0))
+        resting = asyncio.create_task(world.processor.wait_until_idle(world.clock.monotonic() + 3600.0))
         await turns()
         hangs.set()
         await turns()

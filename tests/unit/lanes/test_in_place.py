@@ -13,8 +13,8 @@ from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
 from multilane.outcome.backoff import RetryDelay
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import InPlace
+from multilane.outcome.next_step import RetryPolicy
 from multilane.wire.records.record import Record
 
 RULES = WorkRules(max_processing_time=60.0, retries_in_place=True)
@@ -34,11 +34,11 @@ class Published:
 class Placed(World):
     """`failing` has the number of failures for each offset."""
 
-    def __init__(self, failing, *, again=2, backoff=None, flow=None, last_step=None, handler=None, **more):
+    def __init__(self, failing, *, again=2, backoff=None, retry_policy=None, last_step=None, handler=None, **more):
         self.handled, self.failing, self.published = [], dict(failing), Published()
-        self.in_place = InPlace(flow or RetryFlow("t"), again, backoff, self.now)
+        self.in_place = InPlace(retry_policy or RetryPolicy("t"), again, backoff, self.now)
         super().__init__(handler or self.one, rules=RULES, **more)
-        routes = FailureRoutes(self.in_place.flow, self.published, last_step, None, self.in_place)
+        routes = FailureRoutes(self.in_place.retry_policy, self.published, last_step, None, self.in_place)
         self.work.settling.failures = Failing(routes, InterceptorChain("g"), self.clock)
 
     def now(self):
@@ -84,7 +84,7 @@ async def test_its_attempts_are_exhausted_and_its_key_continues():
 
 
 async def test_a_copy_goes_to_the_error_topic_where_that_is_wanted_and_names_the_live_retry_topic():
-    async with Placed({0: 9}, again=0, flow=RetryFlow("t", "t.retry", "t.error", 3)) as world:
+    async with Placed({0: 9}, again=0, retry_policy=RetryPolicy("t", "t.retry", "t.error", 3)) as world:
         await world.give("a")
         await until(lambda: world.is_done)
         [copy] = world.published.copies

@@ -14,7 +14,7 @@ from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
 from multilane.outcome.backoff import RetryDelay
-from multilane.outcome.flow import RetryFlow
+from multilane.outcome.next_step import RetryPolicy
 from multilane.wire.records.record import Record
 
 BACKOFF = RetryDelay("exponential", delay=1.0, maximum=60.0)
@@ -27,7 +27,7 @@ class Kept(World):
         self.handled, self.failing, self.error = [], set(failing), error
         rules = WorkRules(max_processing_time=60.0, is_manual=is_manual, retries_in_place=keeping is not None)
         super().__init__(handler or self.one, rules=rules, **more)
-        routes = FailureRoutes(RetryFlow("t"), None, keeping=keeping)
+        routes = FailureRoutes(RetryPolicy("t"), None, keeping=keeping)
         self.work.settling.failures = Failing(routes, InterceptorChain("g"), self.clock)
 
     def fails(self, record: Record) -> bool:

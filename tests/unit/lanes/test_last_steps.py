@@ -14,7 +14,7 @@ from multilane.lanes import failing
 from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
-from multilane.outcome.flow import RetryFlow
+from multilane.outcome.next_step import RetryPolicy
 from multilane.wire.records.record import Record
 
 
@@ -29,7 +29,7 @@ class Failed(World):
     def __init__(self, last_step, handler=None, **more) -> None:
         self.handled: list[int] = []
         super().__init__(handler or self.one, **more)
-        routes = FailureRoutes(RetryFlow("t"), None, last_step=last_step)
+        routes = FailureRoutes(RetryPolicy("t"), None, last_step=last_step)
         self.work.settling.failures = Failing(routes, InterceptorChain("g"), self.clock)
 
     async def one(self, record: Record) -> None:

@@ -14,7 +14,7 @@ from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Selection, Window
-from multilane.outcome.flow import RetryFlow
+from multilane.outcome.next_step import RetryPolicy
 from multilane.wire.records.record import Record
 
 NAME = Name("brokers", "group", *PARTITION)
@@ -116,7 +116,7 @@ async def test_error_interceptors_and_last_steps_are_marked_and_what_waits_besid
     chain = InterceptorChain("g", error_interceptors=(Note(),), has_last_step=True)
     case = Marked(tmp_path, handle, lanes=1)
     async with case.world as world:
-        routes = FailureRoutes(RetryFlow("t"), None, last_step=last, watch=case.watch)
+        routes = FailureRoutes(RetryPolicy("t"), None, last_step=last, watch=case.watch)
         world.work.settling.failures = Failing(routes, chain, world.clock)
         await world.give("a")
         await until(lambda: world.is_done)

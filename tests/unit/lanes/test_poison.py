@@ -14,13 +14,13 @@ from multilane.lanes.watch import Caution, Watch
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.outcome.backoff import RetryDelay
-from multilane.outcome.error_policy import ErrorRules, GiveUp, error_topics, given_back, judge
-from multilane.outcome.flow import LastStep, RetryFlow, poisoned
+from multilane.outcome.error_policy import ErrorRules, GiveUp, error_topics, judge, republished_headers
 from multilane.outcome.headers import RETRY_COUNT, SUSPECTED_POISON, TARGET_TOPIC, error_message, last_value
+from multilane.outcome.next_step import LastStep, RetryPolicy, poisoned
 from multilane.outcome.poison import SuspectedPoison
 from multilane.wire.records.record import Record
 
-FLOW = RetryFlow("t", "t.retry", "t.error", retry_count=3)
+FLOW = RetryPolicy("t", "t.retry", "t.error", retry_count=3)
 HOUR = 3_600_000
 
 
@@ -30,7 +30,7 @@ def test_it_is_an_error_at_once_whatever_attempts_are_left_and_says_why():
     assert last_value(copy.headers, SUSPECTED_POISON) == b"3"
     assert last_value(copy.headers, TARGET_TOPIC) == b"t.retry"
     assert "the process died 3 times while handling this record" in error_message(copy.headers)
-    assert isinstance(poisoned(RetryFlow("t"), Record("t", 0, 7, 0, 0, b"k", b"v"), SuspectedPoison(3)), LastStep)
+    assert isinstance(poisoned(RetryPolicy("t"), Record("t", 0, 7, 0, 0, b"k", b"v"), SuspectedPoison(3)), LastStep)
 
 
 def test_an_error_consumer_leaves_it_and_a_replay_takes_the_mark_off():
@@ -39,7 +39,7 @@ def test_an_error_consumer_leaves_it_and_a_replay_takes_the_mark_off():
     verdict = judge(rules, Record("t.error", 0, 0, 0, 0, b"k", b"v", headers), HOUR)
     assert isinstance(verdict, GiveUp)
     assert "probably crashes its process" in verdict.reason
-    assert last_value(given_back(headers), SUSPECTED_POISON) is None
+    assert last_value(republished_headers(headers), SUSPECTED_POISON) is None
 
 
 class Poisoned(World):
@@ -53,7 +53,7 @@ class Poisoned(World):
         rules = WorkRules(max_processing_time=60.0, retries_in_place=keeping is not None, watch=watch)
         super().__init__(self.one, rules=rules)
         self.work.settling.failures = Failing(
-            FailureRoutes(RetryFlow("t"), None, keeping=keeping), InterceptorChain("g"), self.clock
+            FailureRoutes(RetryPolicy("t"), None, keeping=keeping), InterceptorChain("g"), self.clock
         )
         caution.begin(name, Suspicion(convicted={1: 3}), lambda: self.frontier)
 

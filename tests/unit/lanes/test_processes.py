@@ -25,7 +25,7 @@ from multilane.lanes.worker import WorkerDied
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
 from multilane.outcome.backoff import RetryDelay
-from multilane.outcome.flow import RetryFlow
+from multilane.outcome.next_step import RetryPolicy
 from process_functions import (
     DiesFirst,
     crash_on,
@@ -251,7 +251,7 @@ async def test_whatever_ran_in_a_worker_that_was_killed_is_noted_as_interrupted(
         rules = WorkRules(60.0, retries_in_place=True)
         async with World(partial(function, str(tmp_path)), lanes=1, runner=pool, rules=rules, window=window) as world:
             journal = RecordJournal(lambda: 0)
-            routes = FailureRoutes(RetryFlow("t"), None, keeping=RetryDelay("fixed", delay=0.0, maximum=0.0))
+            routes = FailureRoutes(RetryPolicy("t"), None, keeping=RetryDelay("fixed", delay=0.0, maximum=0.0))
             world.work.settling.failures = Failing(routes, InterceptorChain("g"), world.clock, notes=journal)
 
             def goes_on() -> bool:

@@ -284,7 +284,7 @@ async def test_at_rest_nobody_begins_anything_nor_reads_on_its_own():
     async with Shared(start=10, late=3, here=10) as shared:
         shared.gates["here"].clear()
         await shared.give(10, 3)
-        await shared.processor.rest(0.0)
+        await shared.processor.wait_until_idle(0.0)
         assert shared.reads["late"].detached == []
         shared.gates["here"].set()
         await turns(40)

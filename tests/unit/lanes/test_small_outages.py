@@ -14,8 +14,8 @@ from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
 from multilane.metrics.observer import Counts
 from multilane.outcome.backoff import RetryDelay
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.giving_up import GivingUp
+from multilane.outcome.next_step import RetryPolicy
 from multilane.outcome.outage import Outage, OutageRules
 from multilane.wire.records.record import Record
 
@@ -34,14 +34,14 @@ class Published:
 class Shop(World):
     """A consumer without a retry topic. `is_down`: every call is refused; `bad` offsets fail always."""
 
-    def __init__(self, *, bad=(), handler=None, last_step=None, flow=None, **more):
+    def __init__(self, *, bad=(), handler=None, last_step=None, retry_policy=None, **more):
         self.is_down, self.bad, self.handled, self.published = False, dict(bad), [], Published()
         self.gate = OutageGate("orders", Outage(OutageRules(), BACKOFF), _Clock(self), Counts())
         rules = WorkRules(60.0, retries_in_place=True, gate=self.gate)
         super().__init__(handler or self.one, rules=rules, **more)
         self.gate.count_in(self.queue)
         routes = FailureRoutes(
-            flow or RetryFlow("t", None, "t.error"),
+            retry_policy or RetryPolicy("t", None, "t.error"),
             self.published,
             last_step,
             gate=self.gate,
@@ -126,7 +126,7 @@ async def test_a_last_step_is_not_taken_in_an_outage():
     async def last(context, record, error):
         taken.append(record.offset)
 
-    async with Shop(last_step=last, flow=RetryFlow("t")) as world:
+    async with Shop(last_step=last, retry_policy=RetryPolicy("t")) as world:
         world.is_down = True
         await world.give("a", "a")
         await world.after(60)
@@ -137,14 +137,14 @@ async def test_a_last_step_is_not_taken_in_an_outage():
 
 async def test_records_go_to_the_retry_topic_as_ever():
     """That is not final: only what leaves it for the error topic is."""
-    async with Shop(flow=RetryFlow("t", "t.retry", "t.error", 3)) as world:
+    async with Shop(retry_policy=RetryPolicy("t", "t.retry", "t.error", 3)) as world:
         world.is_down = True
         await world.give("a")
         assert world.published.offsets == [0]
 
 
 async def test_what_comes_from_the_retry_topic_for_the_last_time_stays():
-    async with Shop(flow=RetryFlow("main", "t", "t.error", 1)) as world:
+    async with Shop(retry_policy=RetryPolicy("main", "t", "t.error", 1)) as world:
         world.is_down = True
         await world.give("a", "a", "b")
         await world.after(60)

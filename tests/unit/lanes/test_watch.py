@@ -287,7 +287,7 @@ async def test_suspects_run_alone_and_the_others_side_by_side(tmp_path):
         assert {offset for offset in range(20) if not seen.beside[offset]} >= {3, 4, 11}
         assert any(seen.beside[offset] for offset in range(20))
         assert not caution.is_careful
-        assert world.pool._is_plain
+        assert world.pool._is_direct
 
 
 async def test_lanes_that_were_there_before_are_careful_too_and_then_quick_again(tmp_path):
@@ -299,7 +299,7 @@ async def test_lanes_that_were_there_before_are_careful_too_and_then_quick_again
         await world.give(*map(str, range(6, 12)))
         await until(lambda: world.is_done)
         assert not seen.beside[7]
-        await until(lambda: all(lane.is_plain for lane in world.pool._lanes))
+        await until(lambda: all(lane.is_direct for lane in world.pool._lanes))
 
 
 async def test_the_table_names_a_suspect_alone(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multilane.outcome.flow import Publish
+from multilane.outcome.next_step import Publish
 from multilane.wire.records.record import Headers, Record
 
 

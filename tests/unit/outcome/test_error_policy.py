@@ -17,15 +17,15 @@ from multilane.outcome.error_policy import (
     judge,
     shovel_topics,
 )
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
+from multilane.outcome.next_step import RetryPolicy
 from unit.outcome.records import record
 
 NOW = 10_000_000_000
 OLD = NOW - 3_600_000
-ORDERS = RetryFlow("orders", "orders.retry", "shared.error", retry_count=3)
-STOCK = RetryFlow("stock", error="shared.error")
-ALONE = RetryFlow("prices", "prices.retry", "prices.error", retry_count=1)
+ORDERS = RetryPolicy("orders", "orders.retry", "shared.error", retry_count=3)
+STOCK = RetryPolicy("stock", error="shared.error")
+ALONE = RetryPolicy("prices", "prices.retry", "prices.error", retry_count=1)
 RULES = ErrorRules(error_topics([ORDERS, STOCK, ALONE]))
 
 
@@ -50,7 +50,7 @@ def test_back_to_its_topic_with_its_rounds_remembered():
 
 def test_a_record_without_a_target_goes_where_the_configuration_says():
     """An error record without X-TargetTopic (no retry topic) was dropped silently: read, ignored and committed."""
-    only = ErrorRules(error_topics([RetryFlow("stock", error="stock.error")]))
+    only = ErrorRules(error_topics([RetryPolicy("stock", error="stock.error")]))
     verdict = judged(failed("stock.error"), only)
     assert isinstance(verdict, Republish)
     assert verdict.copy.topic == "stock"
@@ -131,7 +131,7 @@ def test_an_error_consumer_of_the_only_group_gets_everything():
 
 
 def test_two_groups_of_one_topic_that_differ_in_their_error_consumers():
-    twins = [RetryFlow("orders", None, "e"), RetryFlow("orders", "orders.b.retry", "e", retry_count=1)]
+    twins = [RetryPolicy("orders", None, "e"), RetryPolicy("orders", "orders.b.retry", "e", retry_count=1)]
     rules = ErrorRules(error_topics(twins, custom=twins[:1]))
     assert isinstance(judged(failed("e", [(TARGET_TOPIC, b"orders")]), rules), KeepRecord)
     assert isinstance(judged(failed("e", [(TARGET_TOPIC, b"orders.b.retry")]), rules), Republish)

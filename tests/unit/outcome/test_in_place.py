@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 
 from multilane.outcome.backoff import RetryDelay
-from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import ExhaustedRecord, InPlace, rests_until, retried
+from multilane.outcome.next_step import RetryPolicy
 from multilane.wire.records.record import Record
 
 
@@ -24,7 +24,7 @@ def failed(in_place: InPlace, first: Record, times: int) -> Record | None:
 
 
 def test_as_often_as_it_may_be():
-    in_place = InPlace(RetryFlow("t"), 2, None, lambda: 7.0)
+    in_place = InPlace(RetryPolicy("t"), 2, None, lambda: 7.0)
     assert failed(in_place, record(4), 2) == record(4)
     assert failed(in_place, record(4), 3) is None
     assert failed(in_place, record(5), 1) == record(5), "each has its own attempts"
@@ -32,7 +32,7 @@ def test_as_often_as_it_may_be():
 
 
 def test_exhausted_records_are_reported_once_and_without_their_content():
-    in_place = InPlace(RetryFlow("t"), 1, None, lambda: 0.0)
+    in_place = InPlace(RetryPolicy("t"), 1, None, lambda: 0.0)
     again = failed(in_place, record(4), 1)
     assert again is not None
     assert in_place.retry(again) is None
@@ -49,7 +49,7 @@ def test_exhausted_records_are_reported_once_and_without_their_content():
 
 def test_it_waits_as_the_configuration_says():
     now = [100.0]
-    in_place = InPlace(RetryFlow("t"), 5, RetryDelay("exponential", 1.0, 60.0, 2.0), lambda: now[0])
+    in_place = InPlace(RetryPolicy("t"), 5, RetryDelay("exponential", 1.0, 60.0, 2.0), lambda: now[0])
     assert in_place.waits
     assert rests_until(record(4)) == 0.0
     again = failed(in_place, record(4), 1)

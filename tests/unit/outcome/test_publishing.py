@@ -21,7 +21,7 @@ from multilane.errors import (
     OperationTimeout,
     PublishStopped,
 )
-from multilane.outcome.flow import Publish
+from multilane.outcome.next_step import Publish
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.producer_slot import ProducerSlot
 from multilane.outcome.publishing import Pauses, Publisher

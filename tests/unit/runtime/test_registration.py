@@ -59,7 +59,7 @@ def test_what_fits_is_taken(tmp_path, keys, function):
         ({"batchSize": 10}, single, {}, "take list"),
         ({}, by_hand, {}, "set ack: manual"),
         ({"ack": "manual"}, single, {}, "parameter of type Acknowledgement"),
-        ({"processes": 2}, coroutine, {}, "processes run plain functions only"),
+        ({"processes": 2}, coroutine, {}, "processes run `def` functions only"),
         ({"processes": 2, "ack": "manual"}, by_hand, {}, "another process cannot acknowledge"),
         ({}, single, {"retry": batch}, "set batchSize above 1"),
         ({}, single, {"retry": single, "batch_retry": batch}, "or batch_retry for a batch listener, not both"),

@@ -41,7 +41,7 @@ from multilane.client.group.membership import (
     MemberListeners,
     MemberPolicy,
     Membership,
-    MemberStanding,
+    MemberStatus,
     PollActivity,
     RebalanceStep,
     Subscription,
@@ -90,7 +90,7 @@ class GroupClient:
         context: GroupContext,
         background: EventQueue[BackgroundEvent],
         poll_activity: PollActivity,
-        standing: MemberStanding,
+        member_status: MemberStatus,
         name: str,
     ) -> None:
         self._config = config
@@ -99,7 +99,7 @@ class GroupClient:
         self._context = context
         self._background = background
         self._poll_activity = poll_activity
-        self._watcher = MemberWatch(self._group, standing, background, context.observer, self._readable_partitions)
+        self._watcher = MemberWatch(self._group, member_status, background, context.observer, self._readable_partitions)
         self._name = name
         self._backoff = RequestBackoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._membership: Membership | None = None

@@ -1,8 +1,8 @@
-"""What a group client notes about its member after each poll: its standing, its rebalances, and whether it stays idle.
+"""What a group client notes about its member after each poll: its status, its rebalances, and whether it stays idle.
 
 Thread: network.
 
-Writes the `MemberStanding` that the application reads. Never changes the membership.
+Writes the `MemberStatus` that the application reads. Never changes the membership.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from multilane.client.events import BackgroundEvent, EventQueue
-from multilane.client.group.membership import Membership, MemberStanding
+from multilane.client.group.membership import Membership, MemberStatus
 from multilane.client.net.requests import NEVER
 from multilane.config.tuning import of_assignment
 from multilane.logs import logger
@@ -30,13 +30,13 @@ class MemberWatch:
     def __init__(
         self,
         group: str,
-        standing: MemberStanding,
+        member_status: MemberStatus,
         background: EventQueue[BackgroundEvent],
         observer: Observer,
         readable_partitions: Callable[[], int],
     ) -> None:
         self._group = group
-        self._standing = standing
+        self._member_status = member_status
         self._background = background
         self._observer = observer
         self._readable_partitions = readable_partitions
@@ -44,19 +44,19 @@ class MemberWatch:
         self._rebalancing_since: float | None = None
 
     def note(self, member: Membership, session: float | None, refusal: MultilaneError | None, now: float) -> None:
-        self._note_standing(member, session, refusal, now)
+        self._note_member_status(member, session, refusal, now)
         self._note_rebalance(member, now)
         self._note_idleness(member, now)
 
-    def _note_standing(
+    def _note_member_status(
         self, member: Membership, session: float | None, refusal: MultilaneError | None, now: float
     ) -> None:
         identity = member.identity
-        before, self._standing.identity = self._standing.identity, identity
-        expired, self._standing.fenced_after = self._standing.fenced_after, member.fenced_after(session)
-        if expired <= now + _TURN and expired < self._standing.fenced_after:
+        before, self._member_status.identity = self._member_status.identity, identity
+        expired, self._member_status.fenced_after = self._member_status.fenced_after, member.fenced_after(session)
+        if expired <= now + _TURN and expired < self._member_status.fenced_after:
             self._background.ring()  # a waiting poll may hand out its held-back records again
-        self._standing.refusal = refusal
+        self._member_status.refusal = refusal
         if identity is not None and (before is None or before.member_id != identity.member_id):
             how = "KIP-848" if identity.protocol == "consumer" else "the classic protocol"
             log.info("group %s: joined as member %s with %s", self._group, identity.member_id, how)

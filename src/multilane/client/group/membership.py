@@ -1,6 +1,6 @@
 """What the two group protocols have in common: the types shared by a membership, its consumer and its coordinator.
 
-Thread: network, which owns memberships. Only `PollActivity` and `MemberStanding` have two sides: one thread writes,
+Thread: network, which owns memberships. Only `PollActivity` and `MemberStatus` have two sides: one thread writes,
 the other reads.
 
 A membership is a request manager. It never calls the application: it sends a `RebalanceStep` to the application thread
@@ -75,7 +75,7 @@ class RebalanceStep:
     deadline: float
 
 
-class MemberStanding:
+class MemberStatus:
     """The member's present identity in the group, or why it has none. Written by the network thread, read by the
     application: one reference each. Without an identity no records may be handed out: others may own the partitions.
     The same holds from `fenced_after` on: by then the coordinator may have expelled a member whose heartbeats did not
@@ -100,11 +100,11 @@ class PollActivity:
     not expire while it polls.
     """
 
-    __slots__ = ("_lock", "_standing", "is_polling", "last")
+    __slots__ = ("_lock", "_member_status", "is_polling", "last")
 
-    def __init__(self, now: float, standing: MemberStanding | None = None) -> None:
+    def __init__(self, now: float, member_status: MemberStatus | None = None) -> None:
         self._lock = threading.Lock()
-        self._standing = standing
+        self._member_status = member_status
         self.last = now
         self.is_polling = False  # a consumer that waits in poll() is alive, however long it takes
 
@@ -123,8 +123,8 @@ class PollActivity:
         with self._lock:
             if self.idle(now) < limit:
                 return False
-            if self._standing is not None:
-                self._standing.identity = None
+            if self._member_status is not None:
+                self._member_status.identity = None
             return True
 
 

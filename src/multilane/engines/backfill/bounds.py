@@ -1,8 +1,8 @@
-"""The bounds that a user gives a backfill, and the resulting range of offsets (stretch) of each partition.
+"""The bounds that a user gives a backfill, and the resulting range of offsets of each partition.
 
 Thread: none (pure).
 
-A bound is a word (`earliest`, `latest`), a time in ms since 1970, or an offset for each partition. A stretch is
+A bound is a word (`earliest`, `latest`), a time in ms since 1970, or an offset for each partition. A range is
 [start, end). It is looked up once and never again, so that a backfill has the same records however often it starts.
 """
 
@@ -16,7 +16,7 @@ from typing import Literal
 from multilane.errors import ConfigError, DataLoss
 
 Bound = Literal["earliest", "latest"] | int | Mapping[int, int]
-Stretch = tuple[int, int]
+OffsetRange = tuple[int, int]
 OffsetByPartition = Mapping[int, int]  # by partition
 
 
@@ -55,8 +55,10 @@ def named_partitions(begin: Bound, end: Bound) -> frozenset[int] | None:
     return named[0] if named else None
 
 
-def stretches(starts: OffsetByPartition, ends: OffsetByPartition, logs: Mapping[int, Stretch]) -> dict[int, Stretch]:
-    """The stretch of each partition. `logs`: where each begins and ends now. Raises if a stretch is not in the log."""
+def offset_ranges(
+    starts: OffsetByPartition, ends: OffsetByPartition, logs: Mapping[int, OffsetRange]
+) -> dict[int, OffsetRange]:
+    """The range of each partition. `logs`: where each begins and ends now. Raises if a range is not in the log."""
     found = {}
     for partition, start in sorted(starts.items()):
         end, (first, last) = ends[partition], logs[partition]

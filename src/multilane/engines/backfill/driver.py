@@ -297,7 +297,7 @@ class BackfillDriver:
             progress.plan.consumer,
             progress.plan.topic,
             {partition: progress.positions[partition] for partition in mine},
-            {partition: progress.plan.stretches[partition][1] for partition in mine},
+            {partition: progress.plan.offset_ranges[partition][1] for partition in mine},
             self._plan.to_error_topic,
             self._plan.skips_deleted,
             {partition: progress.epochs[partition] for partition in mine if partition in progress.epochs},

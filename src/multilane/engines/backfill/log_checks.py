@@ -15,7 +15,7 @@ from uuid import UUID
 from multilane.client.admin.admin import Admin
 from multilane.client.admin.answers import TopicDescription
 from multilane.client.consumer import Consumer
-from multilane.commit.completion_map import LogMark
+from multilane.commit.completion_map import LogIdentity
 from multilane.commit.log_fit import SettledClaim
 from multilane.engines.backfill.bounds import Bound
 from multilane.engines.backfill.progress import BackfillProgress
@@ -53,7 +53,7 @@ def check_ends(progress: BackfillProgress, logs: Logs) -> None:
     """Raise DataLoss if a log ends before its range: it had all of it when the range was fixed."""
     ends = logs.at("latest", [p for p in progress.open_partitions if p in logs.partitions])
     for partition, end in ends.items():
-        wanted = progress.plan.stretches[partition][1]
+        wanted = progress.plan.offset_ranges[partition][1]
         if end < wanted:
             raise DataLoss(
                 f"{progress.plan.topic}-{partition} now ends at {end}, but this backfill goes to {wanted}: the log was "
@@ -67,23 +67,25 @@ def check_settled(progress: BackfillProgress, consumer: Consumer) -> None:
     for partition in progress.open_partitions:
         until = progress.settled_until(partition)
         if until is not None:
-            claims[TopicPartition(progress.plan.topic, partition)] = SettledClaim(until, _log_mark(progress, partition))
+            claims[TopicPartition(progress.plan.topic, partition)] = SettledClaim(
+                until, _log_identity(progress, partition)
+            )
     wrong = misfits(consumer, claims)
     for one, why in wrong.items():
         text = "%s: the saved progress does not match the log: %s. Its records are reprocessed from offset %d"
-        log.warning(text, one, why, progress.plan.stretches[one.partition][0])
+        log.warning(text, one, why, progress.plan.offset_ranges[one.partition][0])
         progress.begin_again(one.partition)
     unknown = [p for p in claims if p not in wrong and p.partition not in progress.epochs]
     progress.epochs |= {p.partition: end.leader_epoch for p, end in consumer.log_ends(unknown).items()}
 
 
-def _log_mark(progress: BackfillProgress, partition: int) -> LogMark | None:
+def _log_identity(progress: BackfillProgress, partition: int) -> LogIdentity | None:
     """None for the progress of a version that wrote no epochs: it is valid as long as no leader has ever changed."""
     epoch = progress.epochs.get(partition)
     return (
         None
         if epoch is None
-        else LogMark(epoch, None if progress.plan.topic_id is None else UUID(progress.plan.topic_id))
+        else LogIdentity(epoch, None if progress.plan.topic_id is None else UUID(progress.plan.topic_id))
     )
 
 
@@ -92,7 +94,7 @@ def check_there(progress: BackfillProgress, logs: Logs, *, skips_deleted: bool) 
     firsts = logs.at("earliest", [p for p in progress.open_partitions if p in logs.partitions])
     for partition, first in firsts.items():
         offset, _ = progress.positions[partition]
-        if offset >= min(first, progress.plan.stretches[partition][1]):
+        if offset >= min(first, progress.plan.offset_ranges[partition][1]):
             continue
         where = f"{progress.plan.topic}-{partition}"
         if not skips_deleted:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from multilane.commit.runs import SettledOffsets
-from multilane.engines.backfill.bounds import Stretch
+from multilane.engines.backfill.bounds import OffsetRange
 from multilane.engines.batches.messages import Json
 from multilane.errors import ConfigError
 from multilane.outcome.in_place import ExhaustedRecord
@@ -34,11 +34,12 @@ class BackfillPlan:
     topic_id: str | None  # None: the brokers have no topic ids
     begin: str  # as requested
     end: str
-    stretches: Mapping[int, Stretch]  # by partition
+    offset_ranges: Mapping[int, OffsetRange]  # by partition
 
     def to_json(self) -> Json:
-        stretches = {str(partition): list(stretch) for partition, stretch in self.stretches.items()}
-        return {"format": _FORMAT, **asdict(self), "stretches": stretches}
+        fields = asdict(self)
+        ranges = {str(partition): [start, end] for partition, (start, end) in fields.pop("offset_ranges").items()}
+        return {"format": _FORMAT, **fields, "stretches": ranges}
 
     def difference(self, **requested: str | None) -> str | None:
         """The first requested value that differs from the plan, as text. None values are not compared."""
@@ -60,7 +61,8 @@ def plan_from(saved: Json) -> BackfillPlan:
     check_format(saved)
     try:
         named = {name: saved[name] for name in ("consumer", "group", "topic", "topic_id", "begin", "end")}
-        return BackfillPlan(**named, stretches={int(p): (start, end) for p, (start, end) in saved["stretches"].items()})
+        ranges = saved["stretches"]
+        return BackfillPlan(**named, offset_ranges={int(p): (start, end) for p, (start, end) in ranges.items()})
     except _DAMAGED as error:
         raise ConfigError(f"plan.json is damaged: start a new backfill with another --state ({error!r})") from error
 
@@ -131,7 +133,7 @@ class BackfillProgress:
         fresh = tuple(one for one in fresh if (one.partition, one.offset) not in self.failed)
         self.failed |= {(one.partition, one.offset) for one in fresh}
         for partition, position in report.positions.items():
-            self.positions[partition] = _before(self.plan.stretches[partition][1], position)
+            self.positions[partition] = _before(self.plan.offset_ranges[partition][1], position)
         for partition, epoch in report.epochs.items():
             self.epochs[partition] = max(epoch, self.epochs.get(partition, epoch))
         self.records += report.settled
@@ -141,11 +143,11 @@ class BackfillProgress:
         """The offset after the last settled record; None if none is settled."""
         offset, runs = self.positions[partition]
         until = runs[-1][1] + 1 if runs else offset
-        return until if until > self.plan.stretches[partition][0] else None
+        return until if until > self.plan.offset_ranges[partition][0] else None
 
     def begin_again(self, partition: int) -> None:
         """Restart a partition: the saved progress belongs to a log that no longer exists."""
-        self.positions[partition] = self.plan.stretches[partition][0], ()
+        self.positions[partition] = self.plan.offset_ranges[partition][0], ()
         self.epochs.pop(partition, None)
 
     @property
@@ -163,7 +165,7 @@ class BackfillProgress:
 
     def remaining_of(self, partition: int) -> int:
         offset, runs = self.positions[partition]
-        end = self.plan.stretches[partition][1]
+        end = self.plan.offset_ranges[partition][1]
         return max(0, end - offset - sum(last - first + 1 for first, last in runs))
 
     def is_settled(self, partition: int, offset: int) -> bool:
@@ -177,12 +179,12 @@ class BackfillProgress:
         kept = tuple((max(begin, first), last) for begin, last in runs if last >= first)
         if kept and kept[0][0] == first:
             first, kept = kept[0][1] + 1, kept[1:]
-        self.positions[partition] = _before(self.plan.stretches[partition][1], (max(offset, first), kept))
+        self.positions[partition] = _before(self.plan.offset_ranges[partition][1], (max(offset, first), kept))
         return before - self.remaining_of(partition)
 
     def begin_round_of_failed(self) -> None:
         """Reprocess only the failed records of a finished backfill."""
-        for partition, (_, end) in self.plan.stretches.items():
+        for partition, (_, end) in self.plan.offset_ranges.items():
             offsets = sorted(offset for failed_in, offset in self.failed if failed_in == partition)
             edges = [*offsets, end]
             gaps = [(low + 1, high - 1) for low, high in zip(offsets, edges[1:], strict=True) if high - low > 1]
@@ -213,7 +215,7 @@ class BackfillProgress:
 
 
 def new_progress(plan: BackfillPlan) -> BackfillProgress:
-    return BackfillProgress(plan, {partition: (start, ()) for partition, (start, _) in plan.stretches.items()})
+    return BackfillProgress(plan, {partition: (start, ()) for partition, (start, _) in plan.offset_ranges.items()})
 
 
 def progress_from(plan: BackfillPlan, saved: Json) -> BackfillProgress:
@@ -221,8 +223,8 @@ def progress_from(plan: BackfillPlan, saved: Json) -> BackfillProgress:
     try:
         positions, epochs = positions_from(saved["places"]), epochs_from(saved)
         progress = BackfillProgress(plan, positions, saved["records"], saved["seconds"], saved["round"], epochs=epochs)
-        is_sound = positions.keys() == plan.stretches.keys() and all(
-            _is_sound(positions[p], stretch) for p, stretch in plan.stretches.items()
+        is_sound = positions.keys() == plan.offset_ranges.keys() and all(
+            _is_sound(positions[p], offset_range) for p, offset_range in plan.offset_ranges.items()
         )
     except _DAMAGED:
         is_sound = False
@@ -231,15 +233,15 @@ def progress_from(plan: BackfillPlan, saved: Json) -> BackfillProgress:
     return progress
 
 
-def _is_sound(position: SettledOffsets, stretch: Stretch) -> bool:
-    """Whether the position is within the stretch, and its runs are ordered and separate, as they are written."""
+def _is_sound(position: SettledOffsets, offset_range: OffsetRange) -> bool:
+    """Whether the position is within the range, and its runs are ordered and separate, as they are written."""
     offset, runs = position
     edges = [offset, *(edge for first, last in runs for edge in (first, last + 1))]
     is_ordered = all(type(edge) is int for edge in edges) and edges == sorted(set(edges))
-    return is_ordered and stretch[0] <= offset and edges[-1] <= stretch[1]
+    return is_ordered and offset_range[0] <= offset and edges[-1] <= offset_range[1]
 
 
 def _before(end: int, position: SettledOffsets) -> SettledOffsets:
-    """Cut the position at the end of the stretch."""
+    """Cut the position at the end of the range."""
     offset, runs = position
     return min(offset, end), tuple((first, min(last, end - 1)) for first, last in runs if first < end)

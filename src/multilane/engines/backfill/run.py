@@ -25,7 +25,7 @@ from multilane.config.app.clients import admin_properties, consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
-from multilane.engines.backfill.bounds import Bound, OffsetByPartition, bound_text, named_partitions, stretches
+from multilane.engines.backfill.bounds import Bound, OffsetByPartition, bound_text, named_partitions, offset_ranges
 from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan, BackfillStatus
 from multilane.engines.backfill.job import BackfillJob
 from multilane.engines.backfill.log_checks import Logs, check_ends, check_settled, check_there
@@ -64,7 +64,7 @@ class BackfillOutcome:
     """The result of a run."""
 
     plan: BackfillPlan
-    standing: BackfillStatus
+    status: BackfillStatus
     records: int  # in all runs
     seconds: float  # in all runs
     is_through: bool
@@ -76,7 +76,7 @@ class Listeners:
     """Callbacks for the progress of a run."""
 
     on_step: Callable[[str], object] = lambda step: None
-    on_standing: Callable[[BackfillStatus], object] = lambda standing: None
+    on_status: Callable[[BackfillStatus], object] = lambda status: None
 
 
 def backfill(request: BackfillRequest, listeners: Listeners | None = None) -> BackfillOutcome:
@@ -95,7 +95,7 @@ def backfill(request: BackfillRequest, listeners: Listeners | None = None) -> Ba
     with served(app, request.metrics, reasons_unready), StateFiles(request.state) as files:
         callbacks.on_step(f"reading the offsets of {config.topic}")
         progress = _progress(request, files, config, app.config.cluster(config.cluster))
-        driver = BackfillDriver(progress, files, callbacks.on_standing, observer=app.observer)
+        driver = BackfillDriver(progress, files, callbacks.on_status, observer=app.observer)
         app.progress = driver.progress
         if not progress.is_through:
             with signals_stop(driver.stop):  # before Spark, which takes seconds to start
@@ -181,7 +181,7 @@ def _new_plan(
     if unknown:
         raise ConfigError(f"{topic.name} has no partition {unknown[0]}: it has {len(logs.partitions)} partitions")
     starts, ends = logs.at(begin, partitions), logs.at(end, partitions)
-    found = stretches(_no_later(starts, ends, begin), ends, _both(logs, partitions))
+    found = offset_ranges(_no_later(starts, ends, begin), ends, _both(logs, partitions))
     texts = bound_text(begin), bound_text(end)
     if all(start == stop for start, stop in found.values()):
         raise NoHistory(f"{topic.name} has no records from {texts[0]} to {texts[1]}: choose another range")
@@ -190,7 +190,7 @@ def _new_plan(
 
 def _no_later(starts: OffsetByPartition, ends: OffsetByPartition, begin: Bound) -> OffsetByPartition:
     """Timestamps of a topic need not increase: the first record since the begin time may come after the end. Then the
-    stretch is empty. Offsets are taken as given."""
+    range is empty. Offsets are taken as given."""
     return starts if isinstance(begin, Mapping) else {p: min(start, ends[p]) for p, start in starts.items()}
 
 

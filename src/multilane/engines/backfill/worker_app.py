@@ -34,7 +34,7 @@ from multilane.listeners.context import Context
 from multilane.logs import logger
 from multilane.metrics.observer import Gauge, ObserverPair, ReportBuffer
 from multilane.outcome.in_place import InPlace
-from multilane.runtime.failure_routes import flow_of
+from multilane.runtime.failure_routes import retry_policy_of
 from multilane.runtime.gauges import lane_gauges
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.registration import Registration
@@ -189,10 +189,13 @@ def _start(task: BackfillTask, partition: int) -> Start:
 def in_place_for(config: ConsumerGroupConfig, cluster: ClusterConfig, clock: Clock, *, to_error_topic: bool) -> InPlace:
     """As many retries as the retry topic would allow. With ack: manual the next record of a key starts before the last
     one is acknowledged, so a record cannot be retried in place, and has one attempt."""
-    flow = flow_of(config, cluster)
+    retry_policy = retry_policy_of(config, cluster)
     retries = 0 if config.ack == "manual" else config.retry_count
     return InPlace(
-        flow if to_error_topic else replace(flow, error=None), retries, config.retry_backoff, clock.monotonic
+        retry_policy if to_error_topic else replace(retry_policy, error=None),
+        retries,
+        config.retry_backoff,
+        clock.monotonic,
     )
 
 

@@ -150,7 +150,7 @@ class CoordinatorGroup:
             return
         self._consumer = consumer
         timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
-        member = GroupMembership(consumer, self._assignment, timing, self._clock, sift=self._within_logs)
+        member = GroupMembership(consumer, self._assignment, timing, self._clock, committable=self._within_logs)
         member.events = self._lanes.bind_to(consumer, self._observer)
         log.info(
             "consumer %s: group %s reads %s",

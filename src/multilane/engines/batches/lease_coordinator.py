@@ -173,7 +173,7 @@ class LeaseCoordinator:
         except Exception as error:
             if self._made.done():
                 raise
-            log.exception("cannot enter the application's home")
+            log.exception("cannot enter the application's directory")
             channel.try_send(ToDriver.FAILED, error=in_short(error), is_refused=True)
             self._made.set_exception(ConfigError(in_short(error)))
         finally:
@@ -189,7 +189,7 @@ class LeaseCoordinator:
         try:
             app = self._make(self._plan.target)
         except (Exception, SystemExit) as error:
-            log.exception("cannot make the application in the query's process")
+            log.exception("cannot load the application in the query's process")
             channel.try_send(ToDriver.FAILED, error=in_short(error), is_refused=True)
             self._made.set_exception(ConfigError(in_short(error)))
             return
@@ -344,7 +344,7 @@ class LeaseCoordinator:
         self._lease_table.release(number, held_from(message["undone"]), channel, is_settled=False)
 
     def _on_cannot_start(self, channel: MessageChannel, message: ChannelMessage) -> None:
-        """A worker cannot make the application. If other workers could, that may pass: Spark retries the task."""
+        """A worker cannot load the application. If other workers could, that may pass: Spark retries the task."""
         del channel
         if self._driver is not None and not self._has_served:
             self._driver.try_send(ToDriver.FAILED, error=message["error"], is_refused=True)

@@ -222,9 +222,9 @@ def work(
         try:
             worker = _workers[plan.run] = LeaseWorker(plan, address, number, make)
         except (Exception, SystemExit) as error:
-            log.exception("cannot make the application in this worker")
+            log.exception("cannot load the application in this worker")
             why = f"{type(error).__name__}: {error}"
-            raise MemberFailed(f"cannot make the application in this worker: {why}") from error
+            raise MemberFailed(f"cannot load the application in this worker: {why}") from error
     try:
         return worker.work(number)
     except ChannelLost:

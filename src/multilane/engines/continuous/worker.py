@@ -2,7 +2,7 @@
 
 Thread: the worker's own runs the member; a second one receives from the driver, a third reports counts to it.
 
-A factory makes the member. It is found by import path, in the application's home directory. The member begins when the
+A factory makes the member. It is found by import path, in the application's directory. The member begins when the
 driver permits it, and shuts down cleanly when the driver says so or is gone: a member whose run is over takes no more
 records. Its failure is sent to the driver and does not fail the task. Spark would retry the task at once; the
 supervisor controls the back-off. A process that dies is restarted by Spark.

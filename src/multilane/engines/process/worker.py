@@ -66,7 +66,7 @@ class ProcessGroup:
                 lags[name] = local_lags(self._consumer, factory.processors, ends)
                 gauges += group_gauges(name, self._consumer, lags[name])
         if self._pump is not None and lags:
-            gauges += unit_gauges(self.config.group_id, lags, self._lanes.source.topics.whole)
+            gauges += unit_gauges(self.config.group_id, lags, self._lanes.source.topics.from_beginning)
             gauges += detached_gauges(p for p in self._pump.processors if isinstance(p, SharedProcessor))
         return gauges
 

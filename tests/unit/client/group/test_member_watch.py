@@ -13,7 +13,7 @@ from multilane.client.group.classic.states import ClassicState
 from multilane.client.group.consumer_protocol.states import REBALANCING as CONSUMER
 from multilane.client.group.consumer_protocol.states import MemberState
 from multilane.client.group.member_watch import MemberWatch
-from multilane.client.group.membership import Identity, MemberStanding
+from multilane.client.group.membership import Identity, MemberStatus
 from multilane.metrics.observer import Observer
 
 MEMBER = Identity("g", "m", 1, None, "consumer")
@@ -32,7 +32,7 @@ class Durations(Observer):
 def noted():
     """`noted(seconds, is_rebalancing, identity)` notes a member, and returns the durations reported for that."""
     observer = Durations()
-    watch = MemberWatch("g", MemberStanding(), EventQueue(SimpleNamespace(set=lambda: None)), observer, lambda: 1)
+    watch = MemberWatch("g", MemberStatus(), EventQueue(SimpleNamespace(set=lambda: None)), observer, lambda: 1)
 
     def note(now, is_rebalancing, identity=MEMBER):
         member = SimpleNamespace(

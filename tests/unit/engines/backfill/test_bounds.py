@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.engines.backfill.bounds import bound_text, named_partitions, parse_offsets, stretches
+from multilane.engines.backfill.bounds import bound_text, named_partitions, offset_ranges, parse_offsets
 from multilane.errors import ConfigError, DataLoss
 
 
@@ -47,8 +47,8 @@ def test_partitions_that_are_named():
 
 def test_stretches_are_what_was_asked_for():
     logs = {0: (5, 20), 1: (0, 0)}
-    assert stretches({0: 5, 1: 0}, {0: 20, 1: 0}, logs) == {0: (5, 20), 1: (0, 0)}
-    assert stretches({0: 7}, {0: 7}, logs) == {0: (7, 7)}
+    assert offset_ranges({0: 5, 1: 0}, {0: 20, 1: 0}, logs) == {0: (5, 20), 1: (0, 0)}
+    assert offset_ranges({0: 7}, {0: 7}, logs) == {0: (7, 7)}
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_stretches_are_what_was_asked_for():
 )
 def test_what_is_not_in_the_log(start, end, error, said):
     with pytest.raises(error, match=said):
-        stretches({3: start}, {3: end}, {3: (5, 20)})
+        offset_ranges({3: start}, {3: end}, {3: (5, 20)})

@@ -44,7 +44,7 @@ def test_as_many_attempts_as_live(app, consumer, again):
         made.config.consumer("orders"), made.config.cluster("main"), ManualClock(), to_error_topic=False
     )
     assert in_place.retries == again
-    assert in_place.flow.error is None
+    assert in_place.retry_policy.error is None
     assert not in_place.waits
 
 
@@ -53,7 +53,7 @@ def test_copies_for_the_error_topic_belong_back_into_the_live_retry_topic(app):
     in_place = in_place_for(
         made.config.consumer("orders"), made.config.cluster("main"), ManualClock(), to_error_topic=True
     )
-    assert (in_place.flow.error, in_place.flow.target) == ("orders.error", "orders.retry")
+    assert (in_place.retry_policy.error, in_place.retry_policy.target) == ("orders.error", "orders.retry")
     assert in_place.waits
 
 

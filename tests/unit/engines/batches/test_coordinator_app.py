@@ -10,7 +10,7 @@ import pytest
 
 from multilane.client.fetch.offsets import PartlyFound
 from multilane.clock import SystemClock
-from multilane.commit.completion_map import LogMark, encode
+from multilane.commit.completion_map import LogIdentity, encode
 from multilane.commit.ledger import CommitPoint
 from multilane.engines.batches.coordinator_app import CoordinatorApp, CoordinatorGroup
 from multilane.engines.batches.lease_table import LeaseTable
@@ -192,8 +192,8 @@ def test_runs_that_a_worker_reports_beyond_the_end_of_the_log_are_not_committed(
     """Even if its offset is not beyond: the log grows, and its next records would be skipped."""
     honest, wrong = TopicPartition("orders", 0), TopicPartition("orders", 1)
     news = {
-        honest: OffsetAndMetadata(40, 3, encode(40, [(42, 49)], LogMark(3))),
-        wrong: OffsetAndMetadata(40, 3, encode(40, [(42, 44), (48, 50)], LogMark(3))),
+        honest: OffsetAndMetadata(40, 3, encode(40, [(42, 49)], LogIdentity(3))),
+        wrong: OffsetAndMetadata(40, 3, encode(40, [(42, 44), (48, 50)], LogIdentity(3))),
     }
 
     async def committed():

@@ -29,12 +29,12 @@ from multilane.listeners.listener import Listener
 from multilane.listeners.signature import read_signature
 from multilane.listeners.window import Window, newest_of_each_key
 from multilane.outcome.breaker import Breaker
-from multilane.outcome.flow import Publish, RetryFlow
+from multilane.outcome.next_step import Publish, RetryPolicy
 from multilane.wire.records.record import Record
 
 CLOCK = SystemClock()
 LONG = 60.0
-RETRIED = RetryFlow("t", retry="t-retry", error="t-error", retry_count=1)
+RETRIED = RetryPolicy("t", retry="t-retry", error="t-error", retry_count=1)
 
 
 @dataclass
@@ -53,12 +53,12 @@ class Stored:
 class Hauled:
     """A haul whose handler waits at `slow` keys and fails at `bad` ones."""
 
-    def __init__(self, flow=RETRIED, window=None, handler=None, breaker=None):
+    def __init__(self, retry_policy=RETRIED, window=None, handler=None, breaker=None):
         self.handled: list[tuple[int, int]] = []
         self.gate = asyncio.Event()
         self.stored = Stored()
         self.stored.gate.set()
-        self._flow, self._window, self._breaker = flow, window or Window(), breaker
+        self._retry_policy, self._window, self._breaker = retry_policy, window or Window(), breaker
         self._handler = handler or self._handle
         self.processors: list[PartitionProcessor] = []
         self.block_runner = BlockRunner(self._build, CLOCK)
@@ -80,7 +80,7 @@ class Hauled:
         interceptors = InterceptorChain("g")
         listener = Listener(self._handler, read_signature(self._handler), self._window, interceptors, Threads("lane"))
         failing = Failing(
-            FailureRoutes(self._flow, self.stored, breaker=self._breaker), interceptors, CLOCK, notes=verdicts
+            FailureRoutes(self._retry_policy, self.stored, breaker=self._breaker), interceptors, CLOCK, notes=verdicts
         )
         work = Work(queue, listener, failing, WorkRules(LONG))
         self.processors.append(PartitionProcessor(queue, work, {MAIN: 4}, CLOCK))
@@ -135,12 +135,12 @@ async def test_a_failed_one_is_told_when_its_copy_is_acknowledged():
     assert [copy.topic for copy in world.stored.copies] == ["t-retry"]
 
 
-@pytest.mark.parametrize("flow", [RetryFlow("t", error="t-error"), RetryFlow("t")])
-async def test_where_no_retry_is_left_it_is_dead(flow):
-    world = Hauled(flow)
+@pytest.mark.parametrize("retry_policy", [RetryPolicy("t", error="t-error"), RetryPolicy("t")])
+async def test_where_no_retry_is_left_it_is_dead(retry_policy):
+    world = Hauled(retry_policy)
     await world.block_runner.process([block_of(["bad"])])
     assert told(await world.block_runner.finish()) == {0: "dead"}
-    assert [copy.topic for copy in world.stored.copies] == ([] if flow.error is None else ["t-error"])
+    assert [copy.topic for copy in world.stored.copies] == ([] if retry_policy.error is None else ["t-error"])
 
 
 async def test_a_window_that_is_not_full_goes_at_the_end():

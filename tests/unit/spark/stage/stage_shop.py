@@ -21,7 +21,7 @@ from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import read_signature
 from multilane.listeners.window import Window
-from multilane.outcome.flow import RetryFlow
+from multilane.outcome.next_step import RetryPolicy
 from multilane.wire.records.record import Record
 
 CLOCK = SystemClock()
@@ -54,6 +54,6 @@ class NotedApp:
         queue = PartitionQueue([Intake(partition, Ledger(*start[:3]), 100)], {MAIN: Chains(by_key(), 2)})
         interceptors = InterceptorChain("g")
         listener = Listener(self._handle, read_signature(self._handle), Window(), interceptors, Threads("lane"))
-        failing = Failing(FailureRoutes(RetryFlow("t"), publisher=None), interceptors, CLOCK, notes=verdicts)
+        failing = Failing(FailureRoutes(RetryPolicy("t"), publisher=None), interceptors, CLOCK, notes=verdicts)
         work = Work(queue, listener, failing, WorkRules(60.0))
         return PartitionProcessor(queue, work, {MAIN: 2}, CLOCK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, attempt, follow, undecodable
 from multilane.outcome.headers import (
     ERROR_CLASS,
     ERROR_COUNT,
@@ -14,10 +13,11 @@ from multilane.outcome.headers import (
     RETRY_COUNT,
     TARGET_TOPIC,
 )
+from multilane.outcome.next_step import LastStep, Publish, RetryPolicy, after_failure, attempt, follow, undecodable
 from unit.outcome.records import read_back, record
 
-FULL = RetryFlow("orders", "orders.retry", "orders.error", retry_count=3)
-NO_RETRY = RetryFlow("orders", error="orders.error")
+FULL = RetryPolicy("orders", "orders.retry", "orders.error", retry_count=3)
+NO_RETRY = RetryPolicy("orders", error="orders.error")
 BOOM = ValueError("boom")
 ABOUT = ((ERROR_CLASS, b"ValueError"), (ERROR_STACK, b"ValueError: boom"))
 
@@ -76,8 +76,8 @@ def test_the_stack_is_bounded_and_replaced_at_each_round():
 
 
 def test_the_stack_is_left_out_on_request_and_an_older_one_goes():
-    flow = RetryFlow("orders", "orders.retry", "orders.error", with_stack=False)
-    headers = dict(after_failure(flow, record(headers=((ERROR_STACK, b"of last week"),)), raised()).headers)
+    retry_policy = RetryPolicy("orders", "orders.retry", "orders.error", with_stack=False)
+    headers = dict(after_failure(retry_policy, record(headers=((ERROR_STACK, b"of last week"),)), raised()).headers)
     assert ERROR_STACK not in headers
     assert headers[ERROR_CLASS] == b"IndexError"
 
@@ -97,18 +97,18 @@ def test_rounds_without_a_retry_topic_are_counted():
 
 
 def test_without_topics_the_last_step_remains():
-    assert after_failure(RetryFlow("orders"), record(), BOOM) == LastStep(
+    assert after_failure(RetryPolicy("orders"), record(), BOOM) == LastStep(
         "the handler failed, and there is no error topic"
     )
-    flow = RetryFlow("orders", "orders.retry", retry_count=1)
-    step = after_failure(flow, record("orders.retry"), BOOM)
+    retry_policy = RetryPolicy("orders", "orders.retry", retry_count=1)
+    step = after_failure(retry_policy, record("orders.retry"), BOOM)
     assert step == LastStep("reached the maximum retry count of 1, and there is no error topic")
 
 
 def test_a_retry_topic_means_at_least_one_attempt():
-    flow = RetryFlow("orders", "orders.retry", "orders.error", retry_count=0)
-    assert after_failure(flow, record(), BOOM).topic == "orders.retry"
-    assert after_failure(flow, record("orders.retry", ((RETRY_COUNT, b"0"),)), BOOM).topic == "orders.error"
+    retry_policy = RetryPolicy("orders", "orders.retry", "orders.error", retry_count=0)
+    assert after_failure(retry_policy, record(), BOOM).topic == "orders.retry"
+    assert after_failure(retry_policy, record("orders.retry", ((RETRY_COUNT, b"0"),)), BOOM).topic == "orders.error"
 
 
 @pytest.mark.parametrize("topic", ["orders", "orders.retry"])
@@ -130,7 +130,7 @@ def test_what_can_never_be_decoded_ends():
 
 
 def test_what_cannot_be_decoded_without_an_error_topic():
-    step = undecodable(RetryFlow("orders", "orders.retry", retry_count=1), record(), BOOM)
+    step = undecodable(RetryPolicy("orders", "orders.retry", retry_count=1), record(), BOOM)
     assert step == LastStep("the payload cannot be decoded, and there is no error topic")
 
 
@@ -145,10 +145,10 @@ def test_key_and_value_are_not_touched(key, value):
 
 
 def test_with_order_by_key_copies_stay_in_their_partition():
-    flow = RetryFlow("orders", "orders.retry", "orders.error", retry_count=1, keeps_partition=True)
-    assert after_failure(flow, record(partition=5), BOOM).partition == 5
-    assert follow(flow, record(partition=5)).partition == 5
-    error = after_failure(flow, record("orders.retry", partition=5), BOOM)
+    retry_policy = RetryPolicy("orders", "orders.retry", "orders.error", retry_count=1, keeps_partition=True)
+    assert after_failure(retry_policy, record(partition=5), BOOM).partition == 5
+    assert follow(retry_policy, record(partition=5)).partition == 5
+    error = after_failure(retry_policy, record("orders.retry", partition=5), BOOM)
     assert (error.topic, error.partition) == ("orders.error", None)
 
 
@@ -173,7 +173,7 @@ def test_nobody_follows_without_a_retry_topic():
 
 
 @pytest.mark.parametrize(
-    ("flow", "topic", "headers", "number"),
+    ("retry_policy", "topic", "headers", "number"),
     [
         (FULL, "orders", (), 1),
         (FULL, "orders.retry", ((RETRY_COUNT, b"0"),), 2),
@@ -185,5 +185,5 @@ def test_nobody_follows_without_a_retry_topic():
         (NO_RETRY, "orders", ((ERROR_COUNT, b"3"),), 5),
     ],
 )
-def test_attempts_are_counted_from_one(flow, topic, headers, number):
-    assert attempt(record(topic, headers), flow) == number
+def test_attempts_are_counted_from_one(retry_policy, topic, headers, number):
+    assert attempt(record(topic, headers), retry_policy) == number

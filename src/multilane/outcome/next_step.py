@@ -36,7 +36,7 @@ _EXHAUSTED: Final = "given up after its attempts in place"
 
 
 @dataclass(frozen=True, slots=True)
-class RetryFlow:
+class RetryPolicy:
     """The topics of one group and how often a record is retried. A retry topic means at least one attempt from it."""
 
     main: str
@@ -46,7 +46,7 @@ class RetryFlow:
     max_error_count: int = 1
     keeps_partition: bool = False  # retryOrder: key
     with_stack: bool = True  # whether copies carry the error's stack
-    group: str = ""  # tells flows of several groups apart: two may have the same topics
+    group: str = ""  # tells the policies of several groups apart: two may have the same topics
 
     @property
     def attempts_per_round(self) -> int:
@@ -77,50 +77,54 @@ class LastStep:
     reason: str
 
 
-def after_failure(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
+def after_failure(retry_policy: RetryPolicy, record: Record, error: BaseException) -> Publish | LastStep:
     """Where a record goes whose function failed."""
-    if flow.retry is None:
-        return _to_error(flow, record, error, "")
-    if record.topic != flow.retry:
-        return _retry(flow, flow.retry, record, {RETRY_COUNT: number(0)} | _about(flow, error))
+    if retry_policy.retry is None:
+        return _to_error(retry_policy, record, error, "")
+    if record.topic != retry_policy.retry:
+        return _retry(retry_policy, retry_policy.retry, record, {RETRY_COUNT: number(0)} | _about(retry_policy, error))
     failed = retry_count(record.headers) + 1
-    if failed < flow.attempts_per_round:
-        return _retry(flow, flow.retry, record, {RETRY_COUNT: number(failed)} | _about(flow, error))
-    return _to_error(flow, record, error, f"reached the maximum retry count of {flow.attempts_per_round}")
+    if failed < retry_policy.attempts_per_round:
+        return _retry(
+            retry_policy, retry_policy.retry, record, {RETRY_COUNT: number(failed)} | _about(retry_policy, error)
+        )
+    return _to_error(
+        retry_policy, record, error, f"reached the maximum retry count of {retry_policy.attempts_per_round}"
+    )
 
 
-def undecodable(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
+def undecodable(retry_policy: RetryPolicy, record: Record, error: BaseException) -> Publish | LastStep:
     """A record whose payload no attempt can decode goes to the error topic at once; its raw bytes are kept."""
-    return _to_error(flow, record, error, _UNDECODABLE)
+    return _to_error(retry_policy, record, error, _UNDECODABLE)
 
 
-def exhausted(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
+def exhausted(retry_policy: RetryPolicy, record: Record, error: BaseException) -> Publish | LastStep:
     """A record that was retried in place as often as it may be."""
-    return _to_error(flow, record, error, _EXHAUSTED)
+    return _to_error(retry_policy, record, error, _EXHAUSTED)
 
 
-def follow(flow: RetryFlow, record: Record) -> Publish:
+def follow(retry_policy: RetryPolicy, record: Record) -> Publish:
     """The copy of a record that follows its failed key into the retry topic. It still has all of its attempts."""
-    if flow.retry is None:
-        raise ValueError(f"{flow.main} has no retry topic for a record to follow its key into")
-    changes = {} if record.topic == flow.retry else {RETRY_COUNT: number(NOT_ATTEMPTED)}
-    return _retry(flow, flow.retry, record, changes)
+    if retry_policy.retry is None:
+        raise ValueError(f"{retry_policy.main} has no retry topic for a record to follow its key into")
+    changes = {} if record.topic == retry_policy.retry else {RETRY_COUNT: number(NOT_ATTEMPTED)}
+    return _retry(retry_policy, retry_policy.retry, record, changes)
 
 
-def poisoned(flow: RetryFlow, record: Record, error: SuspectedPoison) -> Publish | LastStep:
+def poisoned(retry_policy: RetryPolicy, record: Record, error: SuspectedPoison) -> Publish | LastStep:
     """A record that kills its process goes to the error topic at once. The header keeps error consumers from giving it
     back automatically."""
     marked = record._replace(headers=replaced(record.headers, {SUSPECTED_POISON: number(error.crashes)}))
-    return _to_error(flow, marked, error, _POISONED)
+    return _to_error(retry_policy, marked, error, _POISONED)
 
 
-def attempt(record: Record, flow: RetryFlow) -> int:
+def attempt(record: Record, retry_policy: RetryPolicy) -> int:
     """Which attempt at the record this is, counted from 1."""
     rounds = error_count(record.headers)
-    if flow.retry is None:
+    if retry_policy.retry is None:
         return 1 if last_value(record.headers, ERROR_COUNT) is None else rounds + 2
-    here = retry_count(record.headers) + 1 if record.topic == flow.retry else 0
-    return 1 + rounds * flow.attempts_per_round + here
+    here = retry_count(record.headers) + 1 if record.topic == retry_policy.retry else 0
+    return 1 + rounds * retry_policy.attempts_per_round + here
 
 
 def moved(record: Record, topic: str, headers: Headers) -> Publish:
@@ -128,30 +132,30 @@ def moved(record: Record, topic: str, headers: Headers) -> Publish:
     return _copy(record, topic, headers)
 
 
-def _about(flow: RetryFlow, error: BaseException, note: str = "") -> dict[str, bytes | None]:
-    return error_changes(error, note, with_stack=flow.with_stack)
+def _about(retry_policy: RetryPolicy, error: BaseException, note: str = "") -> dict[str, bytes | None]:
+    return error_changes(error, note, with_stack=retry_policy.with_stack)
 
 
-def _retry(flow: RetryFlow, topic: str, record: Record, changes: Mapping[str, bytes | None]) -> Publish:
-    return _copy(record, topic, replaced(record.headers, changes), keeps_partition=flow.keeps_partition)
+def _retry(retry_policy: RetryPolicy, topic: str, record: Record, changes: Mapping[str, bytes | None]) -> Publish:
+    return _copy(record, topic, replaced(record.headers, changes), keeps_partition=retry_policy.keeps_partition)
 
 
-def _to_error(flow: RetryFlow, record: Record, error: BaseException, note: str) -> Publish | LastStep:
-    if flow.error is None:
+def _to_error(retry_policy: RetryPolicy, record: Record, error: BaseException, note: str) -> Publish | LastStep:
+    if retry_policy.error is None:
         return LastStep(f"{note or 'the handler failed'}, and there is no error topic")
     changes: dict[str, bytes | None] = {
-        ERROR_COUNT: number(_rounds_after(flow, record)),
-        TARGET_TOPIC: flow.target.encode(),
+        ERROR_COUNT: number(_rounds_after(retry_policy, record)),
+        TARGET_TOPIC: retry_policy.target.encode(),
         RETRY_COUNT: None,
-        **_about(flow, error, note),
+        **_about(retry_policy, error, note),
     }
-    return _copy(record, flow.error, replaced(record.headers, changes))
+    return _copy(record, retry_policy.error, replaced(record.headers, changes))
 
 
-def _rounds_after(flow: RetryFlow, record: Record) -> int:
-    """The first round of a flow without a retry topic is written as 0: the main attempt is counted separately."""
+def _rounds_after(retry_policy: RetryPolicy, record: Record) -> int:
+    """The first round of a group without a retry topic is written as 0: the main attempt is counted separately."""
     is_first = last_value(record.headers, ERROR_COUNT) is None
-    return 0 if flow.retry is None and is_first else error_count(record.headers) + 1
+    return 0 if retry_policy.retry is None and is_first else error_count(record.headers) + 1
 
 
 def _copy(record: Record, topic: str, headers: Headers, *, keeps_partition: bool = False) -> Publish:

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilane.outcome.error_policy import ErrorRules, GiveUp, KeepRecord, Republish, WaitUntilDue, error_topics, judge
-from multilane.outcome.flow import LastStep, RetryFlow, after_failure, attempt, follow, undecodable
 from multilane.outcome.headers import (
     ERROR_CLASS,
     ERROR_COUNT,
@@ -17,6 +16,7 @@ from multilane.outcome.headers import (
     TARGET_TOPIC,
     retry_count,
 )
+from multilane.outcome.next_step import LastStep, RetryPolicy, after_failure, attempt, follow, undecodable
 from multilane.wire.records.record import Record
 from unit.outcome.records import read_back
 
@@ -34,7 +34,7 @@ HOSTILE = st.lists(
     )
 ).map(tuple)
 FLOWS = st.builds(
-    RetryFlow,
+    RetryPolicy,
     main=st.just("main"),
     retry=st.sampled_from([None, "retry"]),
     error=st.sampled_from([None, "error"]),
@@ -49,41 +49,41 @@ def others(headers):
     return [(name, value) for name, value in headers if name not in OURS]
 
 
-def rules_of(flow):
-    return ErrorRules(error_topics([flow]), flow.max_error_count)
+def rules_of(retry_policy):
+    return ErrorRules(error_topics([retry_policy]), retry_policy.max_error_count)
 
 
-def journey(flow, record, *, fails=after_failure):
+def journey(retry_policy, record, *, fails=after_failure):
     """Every record that a handler gets on the way, until there is no way left."""
     handled = []
     while True:
         assert len(handled) < 1_000, "it goes round for ever"
         handled.append(record)
-        outcome = fails(flow, record, ValueError(f"attempt {len(handled)}" + "!" * 5_000))
+        outcome = fails(retry_policy, record, ValueError(f"attempt {len(handled)}" + "!" * 5_000))
         if isinstance(outcome, LastStep):
             return handled
         record = read_back(outcome)
-        if outcome.topic == flow.error:
-            verdict = judge(rules_of(flow), record, NOW)
+        if outcome.topic == retry_policy.error:
+            verdict = judge(rules_of(retry_policy), record, NOW)
             if not isinstance(verdict, Republish):
                 assert isinstance(verdict, GiveUp)
                 return handled
             record = read_back(verdict.copy)
 
 
-def attempts_expected(flow):
-    per_round, rounds = max(1, flow.retry_count), 1 + flow.max_error_count
-    if flow.error is None:
-        return 1 if flow.retry is None else 1 + per_round
-    return 1 + rounds if flow.retry is None else 1 + per_round * rounds
+def attempts_expected(retry_policy):
+    per_round, rounds = max(1, retry_policy.retry_count), 1 + retry_policy.max_error_count
+    if retry_policy.error is None:
+        return 1 if retry_policy.retry is None else 1 + per_round
+    return 1 + rounds if retry_policy.retry is None else 1 + per_round * rounds
 
 
 @given(FLOWS, OTHERS.map(tuple), PAYLOAD, PAYLOAD)
-def test_attempts_are_one_plus_n_times_one_plus_m(flow, headers, key, value):
+def test_attempts_are_one_plus_n_times_one_plus_m(retry_policy, headers, key, value):
     start = Record("main", 2, 5, 0, 0, key, value, headers)
-    handled = journey(flow, start)
-    assert len(handled) == attempts_expected(flow)
-    assert [attempt(r, flow) for r in handled] == list(range(1, len(handled) + 1))
+    handled = journey(retry_policy, start)
+    assert len(handled) == attempts_expected(retry_policy)
+    assert [attempt(r, retry_policy) for r in handled] == list(range(1, len(handled) + 1))
     for record in handled:
         assert (record.key, record.value) == (key, value)
         assert others(record.headers) == list(headers), "others' headers keep order, doubles and bytes"
@@ -93,34 +93,34 @@ def test_attempts_are_one_plus_n_times_one_plus_m(flow, headers, key, value):
 
 
 @given(FLOWS.filter(lambda f: f.retry is not None), OTHERS.map(tuple))
-def test_who_followed_its_key_has_as_many_attempts(flow, headers):
-    start = read_back(follow(flow, Record("main", 2, 5, 0, 0, b"k", b"v", headers)))
+def test_who_followed_its_key_has_as_many_attempts(retry_policy, headers):
+    start = read_back(follow(retry_policy, Record("main", 2, 5, 0, 0, b"k", b"v", headers)))
     assert retry_count(start.headers) == -1
-    handled = journey(flow, start)
-    assert len(handled) == attempts_expected(flow)
-    assert [attempt(r, flow) for r in handled] == list(range(1, len(handled) + 1))
+    handled = journey(retry_policy, start)
+    assert len(handled) == attempts_expected(retry_policy)
+    assert [attempt(r, retry_policy) for r in handled] == list(range(1, len(handled) + 1))
 
 
 @given(FLOWS, HOSTILE, st.sampled_from(["main", "retry"]))
-def test_hostile_headers_neither_loop_nor_grow(flow, headers, topic):
-    for record in journey(flow, Record(topic, 0, 0, 0, 0, b"k", b"v", headers)):
+def test_hostile_headers_neither_loop_nor_grow(retry_policy, headers, topic):
+    for record in journey(retry_policy, Record(topic, 0, 0, 0, 0, b"k", b"v", headers)):
         assert others(record.headers) == others(headers)
         assert len(record.headers) <= len(headers) + len(OURS)
 
 
 @given(FLOWS, HOSTILE)
-def test_what_cannot_be_decoded_ends(flow, headers):
-    handled = journey(flow, Record("main", 0, 0, 0, 0, None, b"\xff", headers), fails=undecodable)
-    assert len(handled) <= flow.max_error_count + 2
+def test_what_cannot_be_decoded_ends(retry_policy, headers):
+    handled = journey(retry_policy, Record("main", 0, 0, 0, 0, None, b"\xff", headers), fails=undecodable)
+    assert len(handled) <= retry_policy.max_error_count + 2
     assert all(r.value == b"\xff" for r in handled)
 
 
 @given(st.lists(FLOWS, min_size=1, max_size=3), HOSTILE, st.sampled_from(["error", "other"]), st.booleans())
-def test_a_forged_header_never_chooses(flows, headers, topic, is_new):
+def test_a_forged_header_never_chooses(retry_policies, headers, topic, is_new):
     """Whatever is in the headers, a record only goes back to a topic of a group that uses this error topic."""
-    rules = ErrorRules(error_topics(flows))
+    rules = ErrorRules(error_topics(retry_policies))
     verdict = judge(rules, Record(topic, 0, 0, NOW if is_new else 0, 0, None, None, headers), NOW)
-    using = [f for f in flows if f.error == topic]
+    using = [f for f in retry_policies if f.error == topic]
     if isinstance(verdict, Republish):
         assert verdict.copy.topic in {f.main for f in using} | {f.retry for f in using}
         assert others(verdict.copy.headers) == others(headers)
@@ -129,8 +129,10 @@ def test_a_forged_header_never_chooses(flows, headers, topic, is_new):
 
 
 @given(FLOWS.filter(lambda f: f.error is not None), HOSTILE, st.sampled_from(["main", "retry"]))
-def test_an_error_record_always_names_its_target(flow, headers, topic):
+def test_an_error_record_always_names_its_target(retry_policy, headers, topic):
     for fails in (after_failure, undecodable):
-        outcome = fails(flow, Record(topic, 0, 0, 0, 0, None, None, headers), ValueError())
-        if outcome.topic == flow.error:
-            assert [v for n, v in outcome.headers if n == TARGET_TOPIC] == [(flow.retry or flow.main).encode()]
+        outcome = fails(retry_policy, Record(topic, 0, 0, 0, 0, None, None, headers), ValueError())
+        if outcome.topic == retry_policy.error:
+            assert [v for n, v in outcome.headers if n == TARGET_TOPIC] == [
+                (retry_policy.retry or retry_policy.main).encode()
+            ]
