@@ -22,7 +22,8 @@ from multilane.logs import logger
 
 log = logger(__name__)
 
-_CHECK_EVERY: Final = 0.25  # seconds, in addition to the checks before records begin
+_CHECK_EVERY: Final = 0.25  # seconds, while it is shut
+_LONGEST_CHECK: Final = 1.0  # while it is open, in addition to the checks before records begin
 
 
 class Deadline(Protocol):
@@ -116,7 +117,7 @@ class Fence:
     def join(self, pool: Fenced) -> None:
         self._pools.add(pool)
         if self._timer is None:
-            self._timer = self._loop.call_later(_CHECK_EVERY, self._tick)
+            self._timer = self._loop.call_later(self._until_check, self._tick)
 
     def leave(self, pool: Fenced) -> None:
         """The pool drains: its lanes begin no more records."""
@@ -127,8 +128,17 @@ class Fence:
                 turn.set_exception(NotBegun())
 
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(_CHECK_EVERY, self._tick) if self._pools else None
         self.check()
+        self._timer = self._loop.call_later(self._until_check, self._tick) if self._pools else None
+
+    @property
+    def _until_check(self) -> float:
+        """The session ends at its deadline or, if a heartbeat is answered, later. The clock of the loop may stand still
+        while the machine is suspended, so the deadline alone is not waited for."""
+        if self.is_shut:
+            return _CHECK_EVERY
+        left = self._deadline.fenced_after - self._clock.monotonic()
+        return min(_LONGEST_CHECK, max(_CHECK_EVERY, left))
 
     def suspect(self) -> None:
         """The process continues after a stop: every lane checks the fence before it begins another record."""
