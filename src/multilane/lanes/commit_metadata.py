@@ -9,6 +9,7 @@ long texts may be. Never commits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from multilane.client.async_consumer import AsyncConsumer
@@ -20,6 +21,7 @@ from multilane.commit.trigger_positions import TooManyTriggers
 from multilane.errors import BrokerError, ConfigError, MultilaneError, OperationTimeout
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
+from multilane.types import TopicPartition
 
 log = logger(__name__)
 
@@ -32,13 +34,27 @@ class CommitMetadata:
         self._consumer = consumer
         self._most = MOST_BYTES
         self._is_short = False
+        self._last: dict[TopicPartition, tuple[CommitPoint, LogIdentity, str]] = {}
 
     async def learn(self) -> None:
         """Sends no request if the answer is known."""
         most = await try_limit(self._consumer)
         self._most = self._most if most is None else most
+        self._last.clear()
 
-    def text(self, point: CommitPoint, log_identity: LogIdentity) -> str:
+    def text(self, partition: TopicPartition, point: CommitPoint, log_identity: LogIdentity) -> str:
+        """Written once for each point of a partition: an idle one has the same point at every commit interval."""
+        last = self._last.get(partition)
+        if last is None or last[0] is not point or last[1] != log_identity:
+            self._last[partition] = last = (point, log_identity, self._written(point, log_identity))
+        return last[2]
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are not assigned any more."""
+        for partition in partitions:
+            self._last.pop(partition, None)
+
+    def _written(self, point: CommitPoint, log_identity: LogIdentity) -> str:
         runs, positions = point.runs, point.positions
         if self._is_short:
             runs, positions = (), {name: position.without_runs() for name, position in positions.items()}
@@ -54,6 +70,7 @@ class CommitMetadata:
     def note_refused(self, error: BaseException) -> None:
         if isinstance(error, BrokerError) and error.code == _TOO_LARGE and not self._is_short:
             self._is_short = True
+            self._last.clear()
             log.warning(
                 "the coordinator takes less metadata with a commit than %d bytes. Commits go on without the records "
                 "that are settled beyond them: a restart repeats these. Allow this user to describe the brokers' "

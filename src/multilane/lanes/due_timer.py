@@ -1,4 +1,4 @@
-"""A timer that rings once, at the earliest of the times it was set to.
+"""Timers: one that rings once, at the earliest of the times it was set to, and periods whose ends coincide.
 
 Thread: loop.
 """
@@ -41,3 +41,9 @@ class DueTimer:
     def _rings(self) -> None:
         self.cancel()
         self._ring()
+
+
+def until_next(period: float, now: float) -> float:
+    """Seconds until the next multiple of the period. Periodic checks of many pools fall together, so that an idle loop
+    wakes up once for all of them."""
+    return period - now % period

@@ -98,10 +98,13 @@ class Feeding(Generic[F]):
 
     async def catch_up(self, partition: TopicPartition) -> None:
         """Moves past markers and gaps at the end of the log."""
-        processor = self._assignment.processor(partition)
-        if processor is not None and processor.is_idle(partition) and not self._is_delivering:
-            with suppress(MultilaneError):
-                position = await self._consumer.position(partition, 0)
+        with suppress(MultilaneError):
+            position = await self._consumer.position(partition, 0)
+            processor = self._assignment.processor(partition)
+            if processor is None or self._is_delivering:
+                return
+            is_beyond = position > processor.end(partition) or partition in self.ends
+            if is_beyond and processor.is_idle(partition):  # the cheap question first: it is asked once a second
                 processor.pass_to(partition, position, self._consumer.leader_epoch(partition))
                 self._note_end(partition, position)
 

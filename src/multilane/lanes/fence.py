@@ -16,6 +16,7 @@ from math import inf
 from typing import Final, Protocol
 
 from multilane.clock import Clock
+from multilane.lanes.due_timer import until_next
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
@@ -138,7 +139,7 @@ class Fence:
         if self.is_shut:
             return _CHECK_EVERY
         left = self._deadline.fenced_after - self._clock.monotonic()
-        return min(_LONGEST_CHECK, max(_CHECK_EVERY, left))
+        return min(until_next(_LONGEST_CHECK, self._loop.time()), max(_CHECK_EVERY, left))
 
     def suspect(self) -> None:
         """The process continues after a stop: every lane checks the fence before it begins another record."""

@@ -139,7 +139,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         if epoch == NO_EPOCH and known is not None and known.offset == point.offset:
             epoch = known.leader_epoch  # the offset has not moved since
         log_identity = completion_map.LogIdentity(point.end_epoch, self._assignment.topic_id(partition))
-        metadata = self._metadata.text(point, log_identity)
+        metadata = self._metadata.text(partition, point, log_identity)
         return OffsetAndMetadata(Offset(point.offset), LeaderEpoch(epoch), metadata, log_identity.topic_id)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
@@ -258,6 +258,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         self._keep(drained)
         for partition in drained:
             self._committed.pop(partition, None)
+            self._metadata.forget((partition,))
             self._begun.pop(partition, None)
         for partition, start in self._assignment.remove(drained, gone).items():
             self._consumer.seek(partition, start.offset, start.known_epoch)
