@@ -15,6 +15,7 @@ from broker.app.test_sharing import RECORDS, Triggers
 from lane_world import until
 from multilane.client.admin.admin import Admin
 from multilane.lanes.consumer_overrides import AS_CONFIGURED, ConsumerOverrides
+from multilane.metrics.observer import Gauge
 from multilane.types import TopicPartition
 
 pytestmark = [pytest.mark.broker]
@@ -66,6 +67,11 @@ async def test_a_hung_trigger_holds_the_commit_and_nobody_else(shop):
         ((offset, _),) = triggers.commits().values()
         assert offset == 1, "the first record of k1 is not settled"
         await until(lambda: next(iter(triggers.commits().values()))[1].positions["quick"].offset == 2 * RECORDS)
+        await until(lambda: _gauge(batches.coordinator.gauges(), "scaling.lag") == [2 * RECORDS - 1])
+        assert _gauge(batches.coordinator.gauges(), "group.triggers") == [2]
+        assert _gauge(batches.coordinator.gauges(), "scaling.partitions") == [1]
+        ages = [age for worker in batches.workers for age in _gauge(worker.app.gauges(), "lanes.records.oldest.age")]
+        assert ages
     assert len(triggers.got["quick"]) == 2 * RECORDS
     before = set(triggers.got["slow"])
     again = Triggers(shop, ["slow", "quick"], virtualPartitionChanCount=1, detachAfter=DETACH)
@@ -206,6 +212,10 @@ async def test_the_audit_proves_each_trigger_by_itself(shop):
     assert f"{RECORDS} read = 0 done + 0 skipped + 0 retried + {RECORDS} dead" in bad.stdout, bad.stdout
     assert "offsets beyond the commit were not judged" in hung.stdout, "it is judged up to its own position"
     assert f"{RECORDS} read" not in hung.stdout
+
+
+def _gauge(gauges: list[Gauge], name: str) -> list[float]:
+    return [gauge.value for gauge in gauges if gauge.name == name]
 
 
 def _positions(triggers: Triggers) -> Counter[str]:

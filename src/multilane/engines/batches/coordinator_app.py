@@ -36,7 +36,7 @@ from multilane.lanes.log_check import LogCheck
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
 from multilane.metrics.observer import Count, Duration, Gauge, Observer, ReportBuffer
-from multilane.runtime.gauges import group_gauges
+from multilane.runtime.gauges import group_gauges, unit_gauges
 from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.shared_lanes import SharedLanes, grouped
 from multilane.runtime.starting import member_of
@@ -193,7 +193,9 @@ class CoordinatorGroup:
                 end = self._ends.get(partition)
                 known = None if end is None else end - processor.commit_point(partition).offset
                 lags[processor.consumer][partition] = known
-        return [gauge for name, own in lags.items() for gauge in group_gauges(name, self._consumer, own)]
+        gauges = [gauge for name, own in lags.items() for gauge in group_gauges(name, self._consumer, own)]
+        topics = self._lanes.source.topics
+        return gauges + unit_gauges(self._lanes.config.group_id, lags, topics.from_beginning)
 
     def stop(self) -> None:
         self._assignment.is_stopping = True

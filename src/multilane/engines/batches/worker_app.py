@@ -43,7 +43,7 @@ from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.lanes.shared_processor import SharedProcessor
 from multilane.logs import logger
 from multilane.metrics.observer import Count, Duration, Gauge, ReportBuffer
-from multilane.runtime.gauges import lane_gauges
+from multilane.runtime.gauges import age_gauges, lane_gauges
 from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.shared_lanes import SharedLanes, grouped
@@ -152,8 +152,9 @@ class LeaseWorkerApp:
         found: list[Gauge] = []
         for name in self._consumers:
             known = [*self._active.values(), *self._carried.values()]
-            processors = [active.processor for active in known if active.lease.consumer == name and active.processor]
-            found += lane_gauges(name, dict.fromkeys(processors))
+            processors = dict.fromkeys(a.processor for a in known if a.lease.consumer == name and a.processor)
+            found += lane_gauges(name, processors)
+            found += age_gauges(name, processors, self._clock.wall())
         return found
 
     def failures(self) -> list[dict[str, Any]]:
