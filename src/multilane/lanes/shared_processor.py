@@ -78,7 +78,7 @@ class SharedProcessor:
         self.triggers = {trigger.name: trigger for trigger in triggers}
         self._commit = JointCommit(partition, start, absent, clock, absent_after)
         self._clock = clock
-        self._is_cut = False  # whoever feeds it was told, and builds another one
+        self._is_cut = False  # its feeder knows, and builds another one
         self._owners = {p: t for t in triggers for p in t.processor.partitions if p != partition}
         ahead = [t.processor.end(partition) for t in triggers]
         self._end = min((end for end in ahead if end >= start.offset), default=start.offset)
