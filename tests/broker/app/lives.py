@@ -20,14 +20,17 @@ from multilane.testing.events import Committed, Ended, Killed, Left, Produced, R
 from multilane.testing.journal import JournalReader
 
 PARTITIONS = 2
-_LANES = {"quick": 8, "slow": 2, "extra": 8}
+LANES = {"quick": 8, "slow": 2, "extra": 8}
+ONE_CHAIN = {"quick": 1, "slow": 1, "extra": 1}  # a partition is handled in its order
 _CLOCK = SystemClock()
 
 
 class Lives:
     """One topic and one group."""
 
-    def __init__(self, triggers: Sequence[str], bootstrap: str, admin: Admin, folder: Path) -> None:
+    def __init__(
+        self, triggers: Sequence[str], bootstrap: str, admin: Admin, folder: Path, lanes: dict[str, int] | None = None
+    ) -> None:
         self.topic = f"lives-{uuid.uuid4().hex[:8]}"
         self.group = f"{self.topic}.group"
         self.events = {name: [] for name in triggers}
@@ -35,6 +38,7 @@ class Lives:
         self.produced = 0
         self._admin = admin
         self._bootstrap = bootstrap
+        self._lanes = lanes or LANES
         self._folder = folder / self.topic
         self._folder.mkdir()
         self._journal = self._folder / "journal"
@@ -68,13 +72,14 @@ class Lives:
             "group.protocol": "classic",
             "detachAfter": {"records": 20, "time": "10s", "bytes": "16mb"},
             "virtualPartitionChanCount": 1,
+            "orderBy": "partition" if self._lanes is ONE_CHAIN else "key",
         }
         configuration = self._folder / f"{name}.yaml"
         configuration.write_text(
             json.dumps(
                 {
                     "clusters": {"main": {"clientId": "lives", "brokers": self._bootstrap}},
-                    "consumers": {one: consumer | {"virtualPartitionCount": _LANES[one]} for one in triggers},
+                    "consumers": {one: consumer | {"virtualPartitionCount": self._lanes[one]} for one in triggers},
                 }
             )
         )

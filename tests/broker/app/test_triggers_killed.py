@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from broker.app.lives import Lives
+from broker.app.lives import LANES, ONE_CHAIN, Lives
 from broker.produce import new_producer
 from broker.timers import SHORT_SESSIONS
 from multilane import Admin
@@ -26,7 +26,7 @@ from multilane.testing.guarantees import (
     violations,
 )
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
 STEPS = {
     "before it is detached": 1,
@@ -45,7 +45,7 @@ FIRST = 800  # records that are there before the first member
 SLICE = 10  # records that arrive at a time
 SLICES = 15  # that arrive after the kill
 _CLOCK = SystemClock()
-_PATIENCE = 90.0
+_PATIENCE = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +65,14 @@ def producer(kafka):
     return new_producer(kafka.bootstrap(), linger_ms=0, enable_idempotence=True)
 
 
-@pytest.fixture(scope="module")
-def lives(kafka, admin, producer, tmp_path_factory):
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(LANES, id="lanes"), pytest.param(ONE_CHAIN, id="one-chain", marks=pytest.mark.long)],
+)
+def lives(kafka, admin, producer, tmp_path_factory, request):
     """By step. All members run side by side; a second one takes over from each."""
     folder = tmp_path_factory.mktemp("killed")
-    made = {step: Lives(TRIGGERS, kafka.bootstrap(), admin, folder) for step in STEPS}
+    made = {step: Lives(TRIGGERS, kafka.bootstrap(), admin, folder, request.param) for step in STEPS}
     try:
         _run(made, producer)
         yield made
