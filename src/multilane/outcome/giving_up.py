@@ -2,7 +2,7 @@
 
 Thread: none (pure); one owner, which passes in the time and the number of successful calls.
 
-In an outage records are not to blame. With few records or keys an outage cannot be told from poison by counting, so
+In an outage records are not to blame. With few records or keys counting cannot distinguish an outage from poison, so
 such a record stays in place and is retried, if its failure looks like an outage by its nature (a refused
 connection, a timeout, HTTP 5xx), or if the records before it were given up alike. It is given up as soon as a call for
 another record has succeeded meanwhile, it fails for another reason, or its time is over. Owns the records that stay.
