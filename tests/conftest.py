@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
+import tempfile
 import threading
 from collections.abc import Callable
 
@@ -23,6 +25,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _LOOK_SECONDS = 0.02
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What members that are killed leave behind goes away with the run: nobody finds it in a home, or in a next run."""
+    state = tempfile.mkdtemp(prefix="multilane-tests-")
+    os.environ["MULTILANE_STATE"] = state
+    config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))
 
 
 def pytest_collection_finish() -> None:

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from itertools import count
-from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -31,36 +30,45 @@ class DaemonThreads(ThreadPoolExecutor):
     def __init__(self, most: int | None = None, *, idle: float = _IDLE_SECONDS) -> None:
         """`idle`: seconds without a call after which a thread ends."""
         super().__init__(most or min(32, (os.cpu_count() or 1) + 4))
-        self._calls: SimpleQueue[QueuedCall | None] = SimpleQueue()
-        self._free = threading.Semaphore(0)  # threads that wait for a call, less the calls that they have not taken
         self._idle = idle
         self._numbers = count()
+        self._calls: deque[QueuedCall] = deque()
         self._alive = 0
+        self._waiting = 0  # threads that wait for a call, also those that were told of one and have not taken it yet
         self._is_over = False
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()  # guards all of the above
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
-        with self._lock:
+        with self._changed:
             if self._is_over:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            self._calls.put((future, lambda: fn(*args, **kwargs)))
-            if not self._free.acquire(blocking=False) and self._alive < self._max_workers:
-                self._alive += 1
-                threading.Thread(target=self._run, name=f"multilane-any-{next(self._numbers)}", daemon=True).start()
+            self._calls.append((future, lambda: fn(*args, **kwargs)))
+            if len(self._calls) <= self._waiting:
+                self._changed.notify()
+            elif self._alive < self._max_workers:
+                self._start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Never waits for running calls."""
         del wait
-        with self._lock:
+        with self._changed:
             self._is_over = True
             if cancel_futures:
-                with suppress(Empty):
-                    while (call := self._calls.get_nowait()) is not None:
-                        call[0].cancel()
-            for _ in range(self._alive):
-                self._calls.put(None)
+                for future, _ in self._calls:
+                    future.cancel()
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._run, name=f"multilane-any-{next(self._numbers)}", daemon=True).start()
+        except RuntimeError:  # the system has no more threads: one that is busy takes the call later
+            if not self._alive:
+                self._calls.pop()
+                raise
+        else:
+            self._alive += 1
 
     def _run(self) -> None:
         while (call := self._next_call()) is not None:
@@ -71,14 +79,16 @@ class DaemonThreads(ThreadPoolExecutor):
                 except BaseException as error:  # noqa: BLE001 - the caller gets it
                     future.set_exception(error)
             del call, future, function
-            self._free.release()
 
     def _next_call(self) -> QueuedCall | None:
         """None if this thread ends."""
-        while True:
-            with suppress(Empty):
-                return self._calls.get(timeout=self._idle)
-            with self._lock:
-                if self._free.acquire(blocking=False):
-                    self._alive -= 1
-                    return None
+        with self._changed:
+            is_told = True
+            while not self._calls and is_told and not self._is_over:
+                self._waiting += 1
+                is_told = self._changed.wait(self._idle)
+                self._waiting -= 1
+            if self._calls:
+                return self._calls.popleft()
+            self._alive -= 1
+            return None

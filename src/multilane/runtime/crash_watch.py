@@ -87,7 +87,7 @@ class CrashWatch:
             "%s: up to %d records were in flight at each death of a process (%d deaths): handling them one at a time",
             intake.partition,
             count + len(found.convicted),
-            len(crashes),
+            sum(any(name.may_be(call.name) for call in crash.calls) for crash in crashes),
         )
         self._caution.begin(name, found, intake.frontier)
 

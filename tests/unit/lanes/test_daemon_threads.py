@@ -48,3 +48,19 @@ def test_a_thread_with_calls_stays():
         assert len({pool.submit(threading.current_thread).result(WAIT) for _ in range(50)}) == 1
     finally:
         pool.shutdown()
+
+
+def test_calls_that_had_to_wait_for_a_thread_leave_nothing_behind(short):
+    """More calls at once than threads, then none for a while, then one: it gets a thread, too."""
+    for _ in range(3):
+        gate = threading.Event()
+        calls = [short.submit(_wait_for, gate) for _ in range(12)]
+        gate.set()
+        for thread in {call.result(WAIT) for call in calls}:
+            thread.join(WAIT)
+        assert short.submit(int, 7).result(WAIT) == 7
+
+
+def _wait_for(gate):
+    assert gate.wait(WAIT)
+    return threading.current_thread()

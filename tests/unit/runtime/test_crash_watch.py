@@ -89,6 +89,15 @@ async def test_what_one_group_has_found_does_not_replace_what_another_has(tmp_pa
     consumers.crashes.close()
 
 
+async def test_only_the_deaths_of_the_group_itself_are_counted_in_the_log(tmp_path, caplog):
+    died(tmp_path, A, 7)
+    died(tmp_path, B, 7, times=5)
+    consumers = Consumers(tmp_path)
+    await consumers.watch(A)
+    assert "(3 deaths)" in caplog.text
+    consumers.crashes.close()
+
+
 async def test_a_hanging_call_ends_the_solitude_of_its_own_record_only(tmp_path):
     """Two groups may have the same record in flight."""
     died(tmp_path, A, 7, times=2)
