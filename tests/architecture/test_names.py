@@ -27,7 +27,7 @@ RETIRED_NAMES = frozenset(
         "foreman", "front", "hands", "haul", "hauls", "helm", "holding", "holdings", "keeper", "keepers", "lookout",
         "muster", "outfit", "outfits", "participant", "plainly", "pulse", "sift", "sight", "stake", "stakes",
         "standing", "stint", "stints", "stranger", "strangers", "stretch", "stretches", "team", "teams", "trail",
-        "unproven", "wording", "yard", "yards",
+        "unproven", "wording", "yard", "yards", "caution", "dialects", "hungry", "voided",
     }
 )  # fmt: skip
 

@@ -57,8 +57,8 @@ from multilane.lanes.crashes import Crash, OpenCall
 from multilane.lanes.dead_tables import crashes_in
 from multilane.lanes.intake import Intake
 from multilane.lanes.progress import Progress
-from multilane.outcome.dialects import error_in, target_in
 from multilane.outcome.error_policy import republished_headers
+from multilane.outcome.failure_headers import error_in, target_in
 from multilane.outcome.headers import ERROR_CLASS, SUSPECTED_POISON, error_count, error_stack, last_value, retry_count
 from multilane.outcome.in_place import ExhaustedRecord
 from multilane.outcome.next_step import RetryPolicy, attempt
@@ -274,7 +274,7 @@ async def test_records_in_flight_at_a_death_are_suspects(tables, topic_id):
     crashes.open()
     try:
         await crashes.watch("cluster-1", GROUP, 2, {intake: Start(1050, topic_id=topic_id)})
-        [watched] = crashes._caution._watched.values()
+        [watched] = crashes._isolation._watched.values()
         suspects = watched.suspicion.suspects
     finally:
         crashes.close()

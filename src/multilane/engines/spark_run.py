@@ -23,9 +23,9 @@ from multilane.app.metrics_server import served
 from multilane.app.signals import signals_stop
 from multilane.app.targets import find_app
 from multilane.engines.batches.driver import QuerySupervisor
-from multilane.engines.batches.lease_coordinator import CoordinatorPlan
+from multilane.engines.batches.lease_coordinator import CoordinatorSpec
 from multilane.engines.batches.lease_table import LeaseTerms
-from multilane.engines.continuous.driver import MemberRunPlan, Supervisor
+from multilane.engines.continuous.driver import MemberRunSpec, Supervisor
 from multilane.engines.continuous.jobs import SparkMemberJobs
 from multilane.engines.job_names import job_name
 from multilane.errors import ConfigError, SparkStartError
@@ -128,7 +128,7 @@ class Continuous(_Flow):
 
     def run(self, spark: SparkSession) -> None:
         bind, host = hosts_of(self._settings, spark)
-        plan = MemberRunPlan(
+        spec = MemberRunSpec(
             members=self._members,
             factory=_MEMBER,
             target=self._target,
@@ -140,7 +140,7 @@ class Continuous(_Flow):
             start_seconds=self._start_seconds,
         )
         self._supervisor.run(
-            plan, SparkMemberJobs(spark, uuid.uuid4().hex[:12], job_name(self._target, self._consumers))
+            spec, SparkMemberJobs(spark, uuid.uuid4().hex[:12], job_name(self._target, self._consumers))
         )
 
 
@@ -160,7 +160,7 @@ class Batches(_Flow):
 
     def run(self, spark: SparkSession) -> None:
         bind, host = hosts_of(self._settings, spark)
-        plan = CoordinatorPlan(
+        spec = CoordinatorSpec(
             run=uuid.uuid4().hex[:12],
             factory=COORDINATOR,
             worker_factory=WORKER,
@@ -176,7 +176,7 @@ class Batches(_Flow):
             start_seconds=self._start_seconds,
             consumers=self._consumers,
         )
-        self._query_supervisor.run(spark, plan, self._drain_seconds)
+        self._query_supervisor.run(spark, spec, self._drain_seconds)
 
 
 def home_of(settings: SparkSettings) -> str:

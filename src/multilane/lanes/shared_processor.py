@@ -83,7 +83,7 @@ class SharedProcessor:
         ahead = [t.processor.end(partition) for t in triggers]
         self._end = min((end for end in ahead if end >= start.offset), default=start.offset)
         self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
-        self._on_hungry: Callable[[], object] = lambda: None
+        self._on_wants_blocks: Callable[[], object] = lambda: None
         self._last: tuple[object, CommitPoint] | None = None  # an idle partition is asked for it every second
         self._on_failure: Callable[[BaseException], object] = lambda error: None
         self._settled_before = 0  # by triggers that have left
@@ -100,13 +100,13 @@ class SharedProcessor:
         """How many records were settled, those of several triggers several times."""
         return self._settled_before + sum(trigger.processor.settled for trigger in self.triggers.values())
 
-    def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
-        self._on_hungry, self._on_failure = on_hungry, on_failure
+    def listen(self, on_wants_blocks: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
+        self._on_wants_blocks, self._on_failure = on_wants_blocks, on_failure
         for trigger in self.triggers.values():
             self._listen_to(trigger)
 
     def _listen_to(self, trigger: Trigger) -> None:
-        trigger.processor.listen(partial(self._note_hungry, trigger), self._on_failure)
+        trigger.processor.listen(partial(self._note_wants_blocks, trigger), self._on_failure)
         if trigger.processor.end(self.partition) < self._end:
             self._detach(trigger, "it begins below the shared read")
 
@@ -118,7 +118,7 @@ class SharedProcessor:
         self._commit.drop(trigger.name)
         self._owners |= {p: trigger for p in trigger.processor.partitions if p != self.partition}
         self._listen_to(trigger)
-        self._on_hungry()
+        self._on_wants_blocks()
 
     async def release(self, name: str, deadline: float) -> None:
         """A trigger leaves for good: it begins no more records, those in flight end, and commits wait for it no longer.
@@ -133,12 +133,12 @@ class SharedProcessor:
             self.commit_point(self.partition)  # the last one leaves its position to the group
             self._settled_before += trigger.processor.settled
             del self.triggers[name]
-            self._on_hungry()
+            self._on_wants_blocks()
 
-    def _note_hungry(self, trigger: Trigger) -> None:
+    def _note_wants_blocks(self, trigger: Trigger) -> None:
         if trigger.is_detached:
             trigger.reads.wake()
-        self._on_hungry()
+        self._on_wants_blocks()
 
     # --- feeding -----------------------------------------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class SharedProcessor:
             return False
         trigger.is_detached = False
         log.info("%s: %s has caught up at offset %d and shares the read again", self, trigger.name, position)
-        self._on_hungry()
+        self._on_wants_blocks()
         return True
 
     # --- results -----------------------------------------------------------------------------------------------------

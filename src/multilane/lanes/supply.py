@@ -24,7 +24,7 @@ class LaneSupply:
         self.idle = IdleLanes()
         self.peers: list[LaneSupply] = []  # of the same queue: one may take in records for another
         self.feeds: list[Callable[[], None]] = [self.feed]  # of this one and its peers
-        self.on_hungry: Callable[[], object] = lambda: None
+        self.on_wants_blocks: Callable[[], object] = lambda: None
         self._queue = queue
         self._chains = chains
         # Of lanes that take one record at a time: the chains, and those of them that are ready, for every record looks.
@@ -120,7 +120,7 @@ class LaneSupply:
             self.poke()
             for peer in self.peers:
                 peer.poke()
-        self.on_hungry()
+        self.on_wants_blocks()
         return came
 
     def _wants_more(self) -> bool:

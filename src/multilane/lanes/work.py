@@ -72,14 +72,16 @@ class Work:
         )
         # Where order survives a retry, records that succeeded behind a failed one of their key are handled again.
         self.one_each = parking is not None and listener.window.select is None
-        self.has_spare_lanes = self.is_direct and rules.has_spare_lanes and listener.runs_on_threads
+        self.has_more_lanes_than_threads = (
+            self.is_direct and rules.has_more_lanes_than_threads and listener.runs_on_threads
+        )
         self.direct_call = listener.call_one
         self.direct_settle: Callable[[int], None] = settling.settle_offset or cannot_settle_offset
 
     @property
     def may_call_directly(self) -> bool:
         """Whether lanes may use the shortest loop now."""
-        return self.is_direct and self.window.is_single and not self.watch.is_careful
+        return self.is_direct and self.window.is_single and not self.watch.isolates_suspects
 
     def _of(self, record: Record) -> Listener:
         return self._by_topic.get(record.topic, self.listener)
@@ -88,11 +90,11 @@ class Work:
 
     async def single(self, lane: Lane, record: Record) -> Record | None:
         """Returns None if the record is settled or waits only for its acknowledgement, the record if it is retried."""
-        if self.watch.is_careful and (poison := self.watch.poison(record)) is not None:
+        if self.watch.isolates_suspects and (poison := self.watch.poison(record)) is not None:
             return await self._fail(record, poison)
         listener, pending = self._of(record), None
         async with self._turn(listener, (record,)):
-            if (listener.gate is not None or self.watch.is_careful) and self.fence.check():
+            if (listener.gate is not None or self.watch.isolates_suspects) and self.fence.check():
                 return record  # the fence may have shut while it waited for its turn
             self._begin(lane, listener, (record,))
             try:
@@ -115,7 +117,7 @@ class Work:
     def _turn(self, listener: Listener, records: Sequence[Record]) -> AbstractAsyncContextManager[object]:
         """If the number of concurrent calls is limited, the processing time of a call starts with its turn."""
         gate = listener.gate or _ALWAYS_OPEN
-        return gate if not self.watch.is_careful else self.watch.turn(records, gate)
+        return gate if not self.watch.isolates_suspects else self.watch.turn(records, gate)
 
     def _begin(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> None:
         self.watch.begin(lane.slot, records)
@@ -192,9 +194,9 @@ class Work:
 
     async def several(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         """The same for a window. Returns the records that are retried in place."""
-        return await (self._carefully if self.watch.is_careful else self._window)(lane, records)
+        return await (self._isolating_suspects if self.watch.isolates_suspects else self._window)(lane, records)
 
-    async def _carefully(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
+    async def _isolating_suspects(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         """A window in which some records must be handled alone, or not at all."""
         if isinstance(records, TakenRows) and records.skipped:
             self.settling.skip_rows(records)

@@ -49,7 +49,9 @@ class WorkRules:
     max_processing_time: float = 1.0
     is_manual: bool = False  # a record is settled when it is acknowledged
     retries_in_place: bool = False  # failed records may be retried in place, even without a retry topic
-    has_spare_lanes: bool = False  # more lanes than threads, so that a thread that ends finds its next record waiting
+    has_more_lanes_than_threads: bool = (
+        False  # more lanes than threads, so that a thread that ends finds its next record waiting
+    )
     watch: Watch = field(default_factory=Watch)
     gate: OutageGuard = NO_GATE  # lanes wait here in an outage
     fence: FenceGuard = NO_FENCE  # lanes wait here while other members may own their partitions

@@ -240,7 +240,7 @@ class LaneFactory:
             config.max_processing_time,
             config.ack == "manual",
             retries_in_place=self._routes.retries_in_place,
-            has_spare_lanes=self._processes is None and not config.lane_classes,
+            has_more_lanes_than_threads=self._processes is None and not config.lane_classes,
             watch=watch,
             gate=self._routes.gate or NO_GATE,
             fence=self.fence,

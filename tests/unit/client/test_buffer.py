@@ -202,36 +202,36 @@ def test_a_bad_slot_takes_what_lies_behind_with_it():
     good, bad, behind = (desk.reserve((P, 2))[0] for _ in range(3))
     other = desk.put(Q, 1)
     desk.buffer.fill(*behind)
-    assert desk.buffer.void(bad[0]) == 1
+    assert desk.buffer.discard(bad[0]) == 1
     desk.buffer.fill(*good)
     assert sorted(desk.take()) == [(0, [0, 1]), (1, [0])]
     assert desk.buffer.charged_bytes == 0
-    assert other[0].void
+    assert other[0].is_discarded
 
 
 def test_after_a_bad_slot_the_old_run_is_void_until_the_new_one_begins():
     desk = Desk()
     slot, _ = desk.reserve((P, 2))[0]
-    run = desk.buffer.void(slot)
+    refetch_epoch = desk.buffer.discard(slot)
     (late, block) = desk.reserve((P, 2))[0]
-    assert late.void
+    assert late.is_discarded
     assert desk.buffer.fill(late, block) is None
     assert desk.buffer.charged_bytes == 0
-    desk.cursors[P].rewound(Offset(0), run)
+    desk.cursors[P].rewound(Offset(0), refetch_epoch)
     desk.put(P, 2)
     assert desk.take() == [(0, [0, 1])]
 
 
-def test_two_bad_slots_in_the_wrong_order_end_two_runs():
+def test_two_bad_slots_in_the_wrong_order_start_two_refetch_epochs():
     desk = Desk()
     first, second = desk.reserve((P, 2))[0], desk.reserve((P, 2))[0]
-    assert desk.buffer.void(second[0]) == 1
+    assert desk.buffer.discard(second[0]) == 1
     desk.cursors[P].rewound(Offset(2), 1)
     again = desk.put(P, 2)
-    assert not again[0].void
-    assert desk.buffer.void(first[0]) == 2
-    assert again[0].void
-    assert desk.reserve((P, 2))[0][0].void
+    assert not again[0].is_discarded
+    assert desk.buffer.discard(first[0]) == 2
+    assert again[0].is_discarded
+    assert desk.reserve((P, 2))[0][0].is_discarded
     assert desk.take() == []
     assert desk.buffer.charged_bytes == 0
 
@@ -240,12 +240,12 @@ def test_what_has_left_already_is_nobodys_concern():
     desk = Desk()
     slot, block = desk.reserve((P, 2))[0]
     desk.buffer.expect({P: 2})
-    assert desk.buffer.void(slot) is None
+    assert desk.buffer.discard(slot) is None
     assert desk.buffer.fill(slot, block) is None
     assert desk.ready == 0
 
 
-def test_a_block_with_an_error_is_the_last_of_its_run():
+def test_a_block_with_an_error_is_the_last_of_its_refetch_epoch():
     desk = Desk()
     (slot, block), behind = desk.reserve((P, 2))[0], desk.reserve((P, 2))[0]
     object.__setattr__(block, "error", _bad(2))
@@ -263,7 +263,7 @@ def test_a_new_generation_leaves_the_old_behind():
     desk.buffer.fill(pending, block)
     assert desk.take() == [(1, [0])]
     assert desk.buffer.charged_bytes == 0
-    assert desk.reserve((P, 2))[0][0].void
+    assert desk.reserve((P, 2))[0][0].is_discarded
     desk.cursors[P] = Cursor(P, 2, At(Offset(7)))
     desk.put(P, 1)
     assert desk.take() == [(0, [7])]
@@ -292,7 +292,7 @@ def test_what_an_older_run_left_behind_is_evicted_too():
     desk = Desk()
     desk.put(P, 2)
     bad, _ = desk.reserve((P, 2))[0]
-    desk.cursors[P].rewound(Offset(2), desk.buffer.void(bad))
+    desk.cursors[P].rewound(Offset(2), desk.buffer.discard(bad))
     assert desk.buffer.evict(desk.cursors[P]) == (0, 2)
     assert desk.buffer.charged_bytes == 0
 
@@ -325,11 +325,11 @@ def test_a_log_that_is_no_more_keeps_what_is_decoded_and_can_be_heard_of_no_more
     desk.put(P, 2)
     late = desk.reserve((P, 2))[0][0]
     desk.put(P, 2)
-    run = desk.buffer.seal(desk.cursors[P])
-    assert desk.buffer.void(late) is None
+    refetch_epoch = desk.buffer.seal(desk.cursors[P])
+    assert desk.buffer.discard(late) is None
     assert desk.take() == [(0, [0, 1])]
     assert desk.buffer.charged_bytes == 0
-    desk.cursors[P].rewound(Offset(0), run)
+    desk.cursors[P].rewound(Offset(0), refetch_epoch)
     desk.put(P, 1)
     assert desk.take() == [(0, [0])]
 
@@ -343,9 +343,9 @@ def test_an_offset_is_a_guess_until_everything_before_it_is_decoded():
     desk.buffer.fill(slot, block)
     assert desk.buffer.is_offset_certain(cursor)
     bad, _ = desk.reserve((P, 2))[0]
-    run = desk.buffer.void(bad)
+    refetch_epoch = desk.buffer.discard(bad)
     assert not desk.buffer.is_offset_certain(cursor)
-    cursor.rewound(Offset(2), run)
+    cursor.rewound(Offset(2), refetch_epoch)
     assert desk.buffer.is_offset_certain(cursor)
 
 

@@ -60,7 +60,7 @@ def test_what_cannot_be_read_is_told_with_its_place_and_the_run_to_fetch_it_in()
     desk.job(Batch(rows(3), crc=1).build())()
     (event,) = desk.events
     assert isinstance(event, BatchUnreadable)
-    assert (event.partition, event.generation, event.run) == (P, 1, 1)
+    assert (event.partition, event.generation, event.refetch_epoch) == (P, 1, 1)
     assert isinstance(event.error, CorruptBatch)
     assert (event.error.topic, event.error.partition, event.error.broker, event.error.offset) == ("t", 0, "broker 1", 0)
     assert desk.buffer.take(None, ()) == []
@@ -116,12 +116,12 @@ def test_what_nobody_but_one_still_wants_is_decoded_for_that_one():
     assert len(stays.buffer.take(None, ())) == 1
 
 
-def test_each_is_told_what_cannot_be_read_in_its_own_run():
+def test_each_is_told_what_cannot_be_read_in_its_own_refetch_epoch():
     desks = [Desk(), Desk()]
-    desks[1].cursor.run = desks[1].buffer.seal(desks[1].cursor)
+    desks[1].cursor.refetch_epoch = desks[1].buffer.seal(desks[1].cursor)
     _shared(desks, Batch(rows(2)).build() + Batch(rows(2), 2, crc=1).build())()
     assert [[block.offsets.tolist() for block in desk.buffer.take(None, ())] for desk in desks] == [[[0, 1]]] * 2
-    assert [(event.run, event.error.offset) for desk in desks for event in desk.events] == [(1, 2), (2, 2)]
+    assert [(event.refetch_epoch, event.error.offset) for desk in desks for event in desk.events] == [(1, 2), (2, 2)]
     desks = [Desk(), Desk()]
     _shared(desks, Batch(rows(2), crc=1).build())()
     assert [type(event) for desk in desks for event in desk.events] == [BatchUnreadable] * 2

@@ -15,7 +15,7 @@ from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetch_requests import FetchContext
 from multilane.client.fetch.fetching import FetchManager
-from multilane.client.fetch.reader import FetchPolicy, Reader
+from multilane.client.fetch.reader import FetchSettings, Reader
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
@@ -65,7 +65,7 @@ class Bench:
         self.errors: list[tuple[Any, ...]] = []
         self.counts = Counts()
         self.throttled: list[int] = []
-        policy = FetchPolicy(KIND, BACKOFF, 300.0, connections, 1 << 26)
+        policy = FetchSettings(KIND, BACKOFF, 300.0, connections, 1 << 26)
         context = FetchContext(lambda _f, tasks, _p: self.tasks.extend(tasks), lambda _: None, self.counts)
         self.manager = FetchManager(self.metadata, policy, context, "fetch-9")
         self.reader = Reader(policy, self.cursors, self.buffer, MB, record_errors(self.errors), lambda _event: None)
@@ -298,7 +298,7 @@ def test_a_cursor_that_moved_meanwhile_is_left_where_it_is():
 def test_an_answer_from_an_offset_that_was_given_up_is_dropped():
     bench = Bench({P: (1, 5)})
     request = bench.ask()
-    bench.cursor().rewound(Offset(8), bench.cursor().run)
+    bench.cursor().rewound(Offset(8), bench.cursor().refetch_epoch)
     bench.answer(request, {P: {"records": _records(3)}})
     assert bench.tasks == []
     assert _wanted(bench.ask()) == {0: 8}
@@ -365,7 +365,7 @@ def test_out_of_range_is_not_believed_while_the_offset_is_a_guess():
     bench.answer(bench.ask(), {P: {"code": 1}})
     assert bench.errors == []
     assert bench.poll().requests == ()
-    bench.buffer.void(bench.tasks[0].takers[0].slot)
+    bench.buffer.discard(bench.tasks[0].takers[0].slot)
     bench.answer(bench.ask(0.1), {P: {"code": 1}})
     assert bench.errors == []
 
@@ -543,7 +543,7 @@ def test_without_room_nothing_is_asked_until_something_is_taken():
     bench = Bench({P: (1, 5)}, limit=100)
     bench.answer(bench.ask(), {P: {"records": _records(3)}})
     assert bench.poll() == Poll((), NEVER)
-    bench.buffer.void(bench.tasks[0].takers[0].slot)
+    bench.buffer.discard(bench.tasks[0].takers[0].slot)
     assert bench.poll().requests
 
 
@@ -553,5 +553,5 @@ def test_a_paused_partition_makes_room_and_is_fetched_again():
     assert bench.poll().requests == ()
     bench.cursor().paused = True
     assert _wanted(bench.ask()) == {1: 10}
-    assert (bench.cursor().offset, bench.cursor().run) == (10, 1)
+    assert (bench.cursor().offset, bench.cursor().refetch_epoch) == (10, 1)
     assert bench.buffer.charged_bytes == 0

@@ -32,7 +32,9 @@ class Fenced:
         self.clock = Stopped()
         self.fence = Fence("orders", self.clock)
         self.fence.watch(self.member_status)
-        rules = WorkRules(1_000.0, fence=self.fence, has_spare_lanes=more.pop("has_spare_lanes", False))
+        rules = WorkRules(
+            1_000.0, fence=self.fence, has_more_lanes_than_threads=more.pop("has_more_lanes_than_threads", False)
+        )
         self.world = World(handler, rules=rules, clock=self.clock, **more)
 
     def stop_for(self, seconds):
@@ -148,7 +150,7 @@ async def test_a_call_that_waits_for_a_thread_does_not_begin():
         begun.append(record.offset)
         go.wait(30)
 
-    fenced = Fenced(handler, lanes=1, has_spare_lanes=True)
+    fenced = Fenced(handler, lanes=1, has_more_lanes_than_threads=True)
     async with fenced.world as world:
         await world.give(*"abc")
         await until(lambda: begun)

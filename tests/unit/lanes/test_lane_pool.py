@@ -186,7 +186,7 @@ async def test_threads_that_took_the_place_of_hung_ones_end_with_them():
         with lock:
             at_once.discard(record.offset)
 
-    rules = WorkRules(max_processing_time=2.0, has_spare_lanes=True)
+    rules = WorkRules(max_processing_time=2.0, has_more_lanes_than_threads=True)
     async with World(handler, lanes=3, rules=rules) as world:
         await world.give("a", "b", "c")
         await until(lambda: len(at_once) == 3)

@@ -21,7 +21,7 @@ from multilane.config.app.kafka_names import fault, meaning
 from multilane.config.app.model import ProducerTopicConfig, ShovelConfig
 from multilane.config.app.schedule import NotASchedule, Schedule
 from multilane.config.app.shape import Frozen, key_of
-from multilane.config.properties import Scope
+from multilane.config.properties import UsedBy
 from multilane.errors import ConfigError
 
 _PROPERTIES: Final = "properties"
@@ -168,7 +168,7 @@ def _clash(config: Frozen, key: str, value: object, steps: KeyPath, at_cluster: 
         yield RuleFinding(steps, "clientId sets the name", "remove it here")
     elif name == "enable.auto.commit" and str(value).strip().lower() != "false":
         yield RuleFinding(steps, "multilane commits settled records itself, without auto-commit", "remove it")
-    elif found.scope is Scope.PRODUCER and not at_cluster:
+    elif found.used_by is UsedBy.PRODUCER and not at_cluster:
         yield RuleFinding(steps, "it is a producer property", "move it to the cluster's `properties`")
     else:
         yield from _twice(config, name, steps)

@@ -106,7 +106,7 @@ class LeaseWorkerApp:
         self._carried: dict[asyncio.Task[None], ActiveLease] = {}
         self._serving: list[asyncio.Task[list[PartitionLease]]] = []  # one for each unit of the task's leases
         # Of a task that is about to end.
-        self._unfinished: list[tuple[ActiveLease, PartitionProcessor, HeldRecords]] = []
+        self._to_carry_over: list[tuple[ActiveLease, PartitionProcessor, HeldRecords]] = []
         self._ends_early = False
         self._failure: BaseException | None = None
         self._is_closed = False
@@ -186,14 +186,14 @@ class LeaseWorkerApp:
         except BaseException:
             self.end()
             await asyncio.gather(*self._serving, return_exceptions=True)
-            await asyncio.gather(*(processor.drain(self._clock.monotonic()) for _, processor, _ in self._unfinished))
+            await asyncio.gather(*(processor.drain(self._clock.monotonic()) for _, processor, _ in self._to_carry_over))
             raise
         finally:
             self._active.clear()
-            unfinished, self._unfinished = self._unfinished, []
+            to_carry_over, self._to_carry_over = self._to_carry_over, []
             self._send(FromWorker.COUNTS, counts=self.counts(), failures=self.failures())
         self._send(FromWorker.OVER, number=lease.number, units=[one.to_json() for one in returned])
-        for active, processor, held in unfinished:
+        for active, processor, held in to_carry_over:
             task = asyncio.create_task(self._carry_over(active, processor, held))
             self._carried[task] = active
             task.add_done_callback(self._carried.pop)
@@ -276,20 +276,20 @@ class LeaseWorkerApp:
         processor = active.processor
         if processor is None:
             return active.as_known
-        if not processor.unfinished or active.revoke_deadline is not None or self._is_closed:
+        if not processor.in_flight_or_pending or active.revoke_deadline is not None or self._is_closed:
             await processor.drain(active.revoke_deadline or self._clock.monotonic())
         open_ = {(p, offset) for p in active.lease.points for offset in processor.unsettled(p)}
         in_flight = set(processor.in_flight)
         held = {
             r: held_record(r, fences=r in in_flight)
-            for r in processor.unfinished
+            for r in processor.in_flight_or_pending
             if (partition_of(r), r.offset) in open_
         }
         lease = self._progress_of(active)
         retries = tuple(r for r in processor.retried.values() if (partition_of(r), r.offset) in open_)
         if held:
             processor.listen(lambda: None, self._fail)
-            self._unfinished.append((active, processor, held))
+            self._to_carry_over.append((active, processor, held))
         else:
             await processor.drain(self._clock.monotonic())  # its last records were settled a moment ago
         return replace(lease, held=tuple(held.values()), retries=retries)
@@ -306,7 +306,7 @@ class LeaseWorkerApp:
             await self._send_released(active, processor, held)
 
     async def _send_released(self, active: ActiveLease, processor: PartitionProcessor, held: HeldRecords) -> None:
-        in_flight = set(processor.unfinished)
+        in_flight = set(processor.in_flight_or_pending)
         ended = {record: held[record] for record in held if record not in in_flight}
         if not ended:
             return
@@ -347,7 +347,7 @@ class LeaseWorkerApp:
     async def revoke(self, number: int, seconds: float) -> None:
         """The group revokes the partitions: end the calls in flight within so many seconds, also those carried over
         from earlier leases."""
-        carried = [*(one for one, *_ in self._unfinished), *self._carried.values()]
+        carried = [*(one for one, *_ in self._to_carry_over), *self._carried.values()]
         for one in [*self._active.values(), *carried]:
             if one.lease.number == number:
                 one.revoke_deadline = self._clock.monotonic() + seconds

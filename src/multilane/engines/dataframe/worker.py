@@ -51,7 +51,7 @@ _SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class StagePlan:
+class StageSpec:
     """What a worker needs to start; part of the Spark task."""
 
     factory: str  # MODULE:NAME of a function that creates the worker's application from the target
@@ -82,20 +82,20 @@ class WorkerApp(Protocol):
     async def close(self) -> None: ...
 
 
-def serve(plan: StagePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def serve(spec: StageSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The function of the task."""
     rows = (batch for batch in batches if batch.num_rows)
     first = next(rows, None)
     if first is None:
         return  # no rows: create nothing
     task, began = _spark_task(), _CLOCK.monotonic()
-    with _worker_environment(plan, task.number):
-        worker = _worker(plan)
-        _show_log(plan.log_level)
-        block_runner = worker.run(worker.app.begin_task(plan.consumer, in_stream=task.query is not None))
+    with _worker_environment(spec, task.number):
+        worker = _worker(spec)
+        _show_log(spec.log_level)
+        block_runner = worker.run(worker.app.begin_task(spec.consumer, in_stream=task.query is not None))
         is_finished = False
         try:
-            for batch in _in_order(first, rows) if plan.sorts else _with(first, rows):
+            for batch in _in_order(first, rows) if spec.sorts else _with(first, rows):
                 yield from _outcomes(worker.run(block_runner.process(list(blocks_of(batch)))))
             yield from _outcomes(worker.run(block_runner.finish()))
             is_finished = True
@@ -104,9 +104,9 @@ def serve(plan: StagePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
                 worker.run(block_runner.abort())
             total = None if task.query is not None else f"total of task {task.number} in stage {task.stage}"
             news = worker.run(worker.app.end_task(total))
-            if plan.reports is not None:
-                work = StageWork.of(plan.target, task.stage, task.query)
-                plan.reports.add([CompletedTask(work, _CLOCK.monotonic() - began, news)])
+            if spec.reports is not None:
+                work = StageWork.of(spec.target, task.stage, task.query)
+                spec.reports.add([CompletedTask(work, _CLOCK.monotonic() - began, news)])
 
 
 def _with(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -156,10 +156,10 @@ class _Worker:
 _workers: dict[tuple[str, str], _Worker] = {}
 
 
-def _worker(plan: StagePlan) -> _Worker:
-    key = plan.target, plan.home
+def _worker(spec: StageSpec) -> _Worker:
+    key = spec.target, spec.home
     if key not in _workers:
-        _workers[key] = _Worker(load(plan.factory), plan.target)
+        _workers[key] = _Worker(load(spec.factory), spec.target)
     return _workers[key]
 
 
@@ -170,14 +170,14 @@ def close_all() -> None:
 
 
 @contextmanager
-def _worker_environment(plan: StagePlan, number: int) -> Iterator[None]:
+def _worker_environment(spec: StageSpec, number: int) -> Iterator[None]:
     """Other functions of the session use the same process: after each task restore everything but the modules."""
-    if not os.path.isdir(resolve_home(plan.home)):
+    if not os.path.isdir(resolve_home(spec.home)):
         raise ConfigError(
-            f"{plan.home} is not on {socket.gethostname()}: pack the application (multilane pack APP.zip), give it to "
+            f"{spec.home} is not on {socket.gethostname()}: pack the application (multilane pack APP.zip), give it to "
             f"Spark (spark.archives=APP.zip#{UNPACKED}) and set home={UNPACKED!r}, or set home to its directory"
         )
-    with in_worker_environment(plan.home, number, forgets=False):
+    with in_worker_environment(spec.home, number, forgets=False):
         yield
 
 

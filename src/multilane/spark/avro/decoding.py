@@ -31,8 +31,8 @@ Read = Callable[[BytesIO], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class AvroPlan:
-    """The plan that workers get; schemas as JSON text."""
+class AvroSpec:
+    """The spec that workers get; schemas as JSON text."""
 
     reader: str
     writer: str
@@ -40,7 +40,7 @@ class AvroPlan:
     is_framed: bool
 
 
-def plan_of(avro: Avro) -> AvroPlan:
+def spec_of(avro: Avro) -> AvroSpec:
     """Reads the files and checks everything in the driver, where the user sees errors."""
     reader = text_of(avro.schema, "the Avro schema")
     writer = reader if avro.writer is None else text_of(avro.writer, "the writer's schema")
@@ -48,43 +48,43 @@ def plan_of(avro: Avro) -> AvroPlan:
     if avro.writers is not None:
         sorted_writers = sorted(avro.writers.items())
         writers = tuple((number, text_of(given, f"the writer's schema {number}")) for number, given in sorted_writers)
-    plan = AvroPlan(reader, writer, writers, is_framed=avro.framing is not None)
-    Decoder(plan)
-    return plan
+    spec = AvroSpec(reader, writer, writers, is_framed=avro.framing is not None)
+    Decoder(spec)
+    return spec
 
 
 def decoding(avro: Avro) -> Callable[[Column], Column]:
     """A Spark UDF from values to payloads; Spark sees by its annotations that it takes whole arrays."""
-    plan = plan_of(avro)
+    spec = spec_of(avro)
 
     def decode(values: pa.Array) -> pa.Array:
-        return decoder_of(plan).array(values)
+        return decoder_of(spec).array(values)
 
     udf: Callable[[Column], Column] = F.arrow_udf(  # type: ignore[attr-defined]  # missing in Spark's stubs
-        decode, decoder_of(plan).shape.spark
+        decode, decoder_of(spec).shape.spark
     )
     return udf
 
 
 @lru_cache(64)
-def decoder_of(plan: AvroPlan) -> Decoder:
-    return Decoder(plan)
+def decoder_of(spec: AvroSpec) -> Decoder:
+    return Decoder(spec)
 
 
 class Decoder:
-    def __init__(self, plan: AvroPlan) -> None:
-        wanted = parsed(plan.reader, "the Avro schema")
+    def __init__(self, spec: AvroSpec) -> None:
+        wanted = parsed(spec.reader, "the Avro schema")
         self.shape: Final[Struct] = shape_of(wanted)
-        self._is_framed = plan.is_framed
-        self._reader = parsed(_plain_text(plan.reader), "the Avro schema").schema
+        self._is_framed = spec.is_framed
+        self._reader = parsed(_plain_text(spec.reader), "the Avro schema").schema
         self._by_id: Mapping[int, Read] | None = None
-        if plan.writers is not None:
-            self._by_id = {n: self._read_as(text, f"the writer's schema {n}", plan) for n, text in plan.writers}
-        self._read = self._read_as(plan.writer, "the writer's schema", plan)
+        if spec.writers is not None:
+            self._by_id = {n: self._read_as(text, f"the writer's schema {n}", spec) for n, text in spec.writers}
+        self._read = self._read_as(spec.writer, "the writer's schema", spec)
 
-    def _read_as(self, text: str, what: str, plan: AvroPlan) -> Read:
+    def _read_as(self, text: str, what: str, spec: AvroSpec) -> Read:
         writer = parsed(_plain_text(text), what).schema
-        reader = None if text == plan.reader else self._reader
+        reader = None if text == spec.reader else self._reader
         return partial(fastavro().schemaless_reader, writer_schema=writer, reader_schema=reader)
 
     def array(self, payloads: pa.Array) -> pa.Array:
