@@ -314,7 +314,7 @@ def test_a_frame_that_breaks_the_protocol_changes_nothing():
     assert _wanted(bench.ask(0.1)) == {0: 10}
 
 
-def test_throttling_is_told_to_the_connection():
+def test_throttling_is_reported_to_the_connection():
     bench = Bench()
     bench.answer(bench.ask(), {}, throttle_ms=250)
     assert bench.throttled == [250]
@@ -353,7 +353,7 @@ def test_what_does_not_pass_stops_the_partition(code):
     assert bench.cursor(Q).offset == 11
 
 
-def test_out_of_range_is_told():
+def test_out_of_range_is_reported():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"code": 1}})
     assert bench.errors == [("out of range", P)]
@@ -370,7 +370,7 @@ def test_out_of_range_is_not_believed_while_the_offset_is_a_guess():
     assert bench.errors == []
 
 
-def test_divergence_is_told():
+def test_divergence_is_reported():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"diverging": (4, 8)}})
     assert bench.errors == [("diverged", P, 4, 8)]
@@ -382,7 +382,7 @@ def test_no_version_in_common_stops_the_partitions_loudly():
     assert [(what, p) for what, p, _ in bench.errors] == [("stopped", P), ("stopped", Q)]
 
 
-def test_a_refused_login_is_told_and_tried_again_later():
+def test_a_refused_login_is_reported_and_retried_later():
     bench = Bench({P: (1, 5)})
     error = SaslError("no")
     bench.ask().on_failure(error, bench.now)
@@ -518,7 +518,7 @@ def test_a_fetch_may_land_inside_a_batch():
     assert bench.tasks[0].takers[0].slot.offset == 10
 
 
-def test_decoders_are_told_when_it_is_the_second_try():
+def test_decoders_know_when_it_is_the_second_try():
     bench = Bench({P: (1, 5)})
     bench.cursor().refetches, bench.cursor().refetch_at = 1, bench.cursor().offset
     bench.answer(bench.ask(), {P: {"records": _records(1), "high": 12}})

@@ -489,7 +489,7 @@ def test_pausing_keeps_what_is_under_way_and_asks_no_more():
     assert (stays.at(), pauses.at()) == (16, 13)
 
 
-def test_each_is_told_of_its_own_trouble():
+def test_each_learns_of_its_own_trouble():
     hall = Hall()
     sure, guessing = hall.consumer({P: 10}), hall.consumer({P: 7})
     first, second = hall.poll()
@@ -501,7 +501,7 @@ def test_each_is_told_of_its_own_trouble():
     assert guessing.errors == []
 
 
-def test_a_refused_login_is_told_to_all_who_waited():
+def test_a_refused_login_is_reported_to_all_who_waited():
     hall = Hall()
     consumers = [hall.consumer({P: 10}), hall.consumer({P: 10, Q: 20})]
     hall.ask().on_failure(SaslError("wrong password"), hall.now)

@@ -150,7 +150,7 @@ async def test_partitions_that_reach_the_limit_leave_others_as_many_substitutes_
     assert slow_calls.substitutes == 0, "a partition that was given up counts no more"
 
 
-async def test_hung_calls_that_fill_the_partition_are_told(caplog):
+async def test_hung_calls_that_fill_the_partition_are_reported(caplog):
     """The partition takes in no more than it may have open. It stood still without a word."""
     handler = Hanging()
     async with World(handler, lanes=2, rules=WorkRules(1.0, has_more_lanes_than_threads=True), room=8) as world:

@@ -112,7 +112,7 @@ async def test_a_hanging_call_ends_the_solitude_of_its_own_record_only(tmp_path)
     consumers.crashes.close()
 
 
-async def test_consumers_that_share_a_group_are_told_apart_and_one_that_does_not_needs_no_name(tmp_path):
+async def test_consumers_that_share_a_group_are_distinguished_and_one_that_does_not_needs_no_name(tmp_path):
     consumer = "{groupId: %s, name: t, cluster: main, offsetInitial: oldest, error: e}"
     file = tmp_path / "multilane.yaml"
     file.write_text(

@@ -217,7 +217,7 @@ def test_once_a_task_runs_nobody_listens_to_the_scheduler_any_more(world, monkey
     assert news.is_over
 
 
-def test_a_task_that_died_is_told_what_was_known(world):
+def test_a_task_that_died_gets_what_was_known(world):
     lives = iter([1, 2])
 
     def behave(worker):
