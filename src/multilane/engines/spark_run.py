@@ -94,7 +94,7 @@ def _run(app: App, target: str, members: int, settings: SparkSettings) -> None:
         with ended_with(spark):
             facts = target, spark.version, masked_master(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *facts)
-            with app.overrides.applied_by(flow.steer), controlled_at(app, settings.control):
+            with app.overrides.applied_by(flow.apply_overrides), controlled_at(app, settings.control):
                 flow.run(spark)
 
 
@@ -123,8 +123,8 @@ class Continuous(_Flow):
     def stop(self) -> None:
         self._supervisor.stop()
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
-        self._supervisor.steer(consumer, overrides)
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        self._supervisor.apply_overrides(consumer, overrides)
 
     def run(self, spark: SparkSession) -> None:
         bind, host = hosts_of(self._settings, spark)
@@ -155,8 +155,8 @@ class Batches(_Flow):
     def stop(self) -> None:
         self._query_supervisor.stop()
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
-        self._query_supervisor.steer(consumer, overrides)
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        self._query_supervisor.apply_overrides(consumer, overrides)
 
     def run(self, spark: SparkSession) -> None:
         bind, host = hosts_of(self._settings, spark)

@@ -83,7 +83,7 @@ class Intake:
         self.waiting_bytes = 0.0  # the same in bytes; an estimate for a block that is partly taken in
 
     @property
-    def weighs(self) -> bool:
+    def bounds_bytes(self) -> bool:
         return self._room_bytes is not None
 
     @property

@@ -43,7 +43,7 @@ class PartitionQueue:
         self.is_paused = False  # if so, no record is taken in
         self._by_topic = {intake.partition.topic: intake for intake in intakes}
         # The shortcut for a queue of one partition: it is called for each record.
-        ledger = intakes[0].ledger if len(intakes) == 1 and not intakes[0].weighs else None
+        ledger = intakes[0].ledger if len(intakes) == 1 and not intakes[0].bounds_bytes else None
         self.settle_offset = None if ledger is None else ledger.settle
         self.settle_offsets = None if ledger is None else ledger.settle_all
 

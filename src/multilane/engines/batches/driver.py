@@ -110,15 +110,15 @@ class QuerySupervisor:
         """From any thread, also from a signal handler."""
         self._events.put(self._drain)
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread. A coordinator that starts later gets them too."""
-        self._events.put(partial(self._steer, consumer, overrides))
+        self._events.put(partial(self._apply_overrides, consumer, overrides))
 
-    def _steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def _apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         self._overrides[consumer] = overrides
         if self._channel is not None:
             with suppress(ChannelLost):  # the thread that receives on it reports the loss
-                self._channel.send(FromDriver.STEER, consumer=consumer, steering=overrides.to_json())
+                self._channel.send(FromDriver.APPLY_OVERRIDES, consumer=consumer, steering=overrides.to_json())
 
     def _next_event(self) -> None:
         due = [at for at in (self._start_at, self._stop_at, self._deadline, self.progress.due) if at is not None]
@@ -243,7 +243,7 @@ class QuerySupervisor:
     def _on_connect(self, channel: MessageChannel) -> None:
         self._channel, self._channel_query = channel, self._query
         for consumer, overrides in self._overrides.items():
-            self._steer(consumer, overrides)
+            self._apply_overrides(consumer, overrides)
         if self._state is QueryState.DRAINING:
             self._request_stop()
 

@@ -241,19 +241,19 @@ class LeaseCoordinator:
             await asyncio.wait([self._loop.create_future()], timeout=_POLL)
 
     def _receive_from_driver(self, channel: MessageChannel, app: LeasesPartitions) -> None:
-        """Any message but `steer`, and the end of the channel, stops the run."""
-        while (message := channel.receive()) is not None and message["kind"] == FromDriver.STEER:
-            self._loop.call_soon_threadsafe(self._steer, message["consumer"], message["steering"])
+        """Any message but `APPLY_OVERRIDES`, and the end of the channel, stops the run."""
+        while (message := channel.receive()) is not None and message["kind"] == FromDriver.APPLY_OVERRIDES:
+            self._loop.call_soon_threadsafe(self._apply_overrides, message["consumer"], message["steering"])
         if message is None:
             log.warning("lost the driver: shutting down cleanly")
         self._is_stopping = True
         app.stop()
 
-    def _steer(self, consumer: str, overrides: dict[str, Any]) -> None:
+    def _apply_overrides(self, consumer: str, overrides: dict[str, Any]) -> None:
         """Workers that connect later get the overrides before their first lease."""
         self._overrides[consumer] = overrides
         for worker in list(self._workers):
-            worker.try_send(ToWorker.STEER, consumer=consumer, steering=overrides)
+            worker.try_send(ToWorker.APPLY_OVERRIDES, consumer=consumer, steering=overrides)
 
     async def _report(self, channel: MessageChannel, app: LeasesPartitions) -> None:
         while True:
@@ -309,7 +309,7 @@ class LeaseCoordinator:
     def _on_hello(self, channel: MessageChannel, message: ChannelMessage) -> None:
         number = message["number"]
         for consumer, overrides in self._overrides.items():
-            channel.try_send(ToWorker.STEER, consumer=consumer, steering=overrides)
+            channel.try_send(ToWorker.APPLY_OVERRIDES, consumer=consumer, steering=overrides)
         self._renew(channel, message)  # before the leases: the worker's process may be suspended right after it
         log.debug("task %s begins in process %s", number, message.get("pid"))
         if self._start_barrier is not None and not self._is_stopping:

@@ -61,7 +61,7 @@ class LeaseWork(Protocol):
 
     def end(self) -> None: ...
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None: ...
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None: ...
 
     def release(self, number: int, held: Iterable[HeldRecord]) -> None: ...
 
@@ -185,9 +185,9 @@ class LeaseWorker:
                 self._loop.call_soon_threadsafe(self._app.release, message["unit"], held_from(message["held"]))
             case ToWorker.REVOKE:
                 self._on_loop(self._app.revoke(message["unit"], message["seconds"]))
-            case ToWorker.STEER:
+            case ToWorker.APPLY_OVERRIDES:
                 overrides = overrides_from(message["steering"])
-                self._loop.call_soon_threadsafe(self._app.steer, message["consumer"], overrides)
+                self._loop.call_soon_threadsafe(self._app.apply_overrides, message["consumer"], overrides)
             case ToWorker.RENEW:
                 # From the time of our request, not of the answer.
                 until = {consumer: message["sent"] + seconds for consumer, seconds in message["seconds"].items()}

@@ -105,14 +105,14 @@ class Supervisor:
         """From any thread, also from a signal handler."""
         self._inbox.put(self._drain)
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread. Members that start later get them too."""
-        self._inbox.put(partial(self._steer, consumer, overrides))
+        self._inbox.put(partial(self._apply_overrides, consumer, overrides))
 
-    def _steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def _apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         self._overrides[consumer] = overrides
         for number in self._inbox:
-            self._inbox.send(number, ToMember.STEER, consumer=consumer, steering=overrides.to_json())
+            self._inbox.send(number, ToMember.APPLY_OVERRIDES, consumer=consumer, steering=overrides.to_json())
 
     def _check_timers(self) -> None:
         now = self._clock.monotonic()
@@ -155,7 +155,7 @@ class Supervisor:
             else:
                 self._inbox.send(number, ToMember.SERVE)
                 for consumer, overrides in self._overrides.items():
-                    self._inbox.send(number, ToMember.STEER, consumer=consumer, steering=overrides.to_json())
+                    self._inbox.send(number, ToMember.APPLY_OVERRIDES, consumer=consumer, steering=overrides.to_json())
 
     def _start(self, number: int) -> None:
         spec, token = self._spec, self._inbox.token

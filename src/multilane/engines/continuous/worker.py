@@ -40,7 +40,7 @@ class Member(Protocol):
     def stop(self) -> None:
         """In order; from any thread."""
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread, also before `run`."""
 
     def counts(self) -> list[Count | Duration]:
@@ -93,10 +93,10 @@ def _run(task: WorkerTask, member: Member) -> str:
 
 
 def _receive(channel: MessageChannel, member: Member, over: threading.Event) -> None:
-    """Any message but `steer`, and the end of the channel, stops the member. A member that has ended already is not
-    stopped: that would apply to its next life."""
-    while (message := channel.receive()) is not None and message["kind"] == ToMember.STEER:
-        member.steer(message["consumer"], overrides_from(message["steering"]))
+    """Any message but `APPLY_OVERRIDES`, and the end of the channel, stops the member. A member that has ended already
+    is not stopped: that would apply to its next life."""
+    while (message := channel.receive()) is not None and message["kind"] == ToMember.APPLY_OVERRIDES:
+        member.apply_overrides(message["consumer"], overrides_from(message["steering"]))
     if over.is_set():
         return
     if message is None:

@@ -129,7 +129,7 @@ class Worker:
     def release(self, number, held):
         pass
 
-    def steer(self, consumer, overrides):
+    def apply_overrides(self, consumer, overrides):
         Worker.steered.append((consumer, overrides))
 
     def renew(self, until):

@@ -56,7 +56,7 @@ class ThreadMember:
     def stop(self):
         self.stopped.set()
 
-    def steer(self, consumer, overrides):
+    def apply_overrides(self, consumer, overrides):
         self.steered.put((consumer, overrides))
 
     def counts(self):
@@ -155,7 +155,7 @@ def test_members_get_overrides_and_those_that_start_later_too(world):
     world.behaviour = lambda member: (served.put(member), (crash if member.number else member.stopped).wait(PATIENCE))
     running = Running(world, ThreadJobs(), members=2)
     members = [served.get(timeout=PATIENCE) for _ in range(2)]
-    running.supervisor.steer("orders", ConsumerOverrides(is_paused=True))
+    running.supervisor.apply_overrides("orders", ConsumerOverrides(is_paused=True))
     for member in members:
         assert member.steered.get(timeout=PATIENCE) == ("orders", ConsumerOverrides(is_paused=True))
     crash.set()  # the second ends unexpectedly, and is restarted
