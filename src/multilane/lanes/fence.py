@@ -1,6 +1,6 @@
 """The fence of a consumer: no record begins once the group may have assigned its partitions to other members.
 
-Thread: loop; `begin_on_thread` from the lanes' threads, `suspect` from a signal handler.
+Thread: loop; `begin_on_thread` from the lanes' threads, `recheck` from a signal handler.
 
 A coordinator expels a member that sends no heartbeat for a session. After a process was stopped or a machine slept, the
 member notices that only later: so lanes check the time since the last answered heartbeat before they begin records.
@@ -141,7 +141,7 @@ class Fence:
         left = self._deadline.fenced_after - self._clock.monotonic()
         return min(until_next(_LONGEST_CHECK, self._loop.time()), max(_CHECK_EVERY, left))
 
-    def suspect(self) -> None:
+    def recheck(self) -> None:
         """The process continues after a stop: every lane checks the fence before it begins another record."""
         for pool in list(self._pools):
             pool.look_up()

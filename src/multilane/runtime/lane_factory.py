@@ -116,7 +116,7 @@ class LaneFactory:
 
     def on_resume(self) -> None:
         """The process resumes after a stop: no record starts before the fence has checked the membership."""
-        self.fence.suspect()
+        self.fence.recheck()
 
     def act_for(self, member_id: Callable[[], str | None]) -> None:
         """Set the group member on whose behalf this process runs the functions, if that member is elsewhere."""

@@ -40,7 +40,7 @@ class Fenced:
     def stop_for(self, seconds):
         """The process is stopped, and continues."""
         self.clock.advance(seconds)
-        self.fence.suspect()
+        self.fence.recheck()
 
     def answer(self):
         self.member_status.fenced_after = self.clock.monotonic() + SESSION
