@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from multilane.metrics.prometheus import PrometheusObserver
     from multilane.runtime.produced_messages import CustomMessage, Message
     from multilane.runtime.registration import Interceptors
+    from multilane.runtime.results import Result
     from multilane.secret import Secret
     from multilane.spark.avro.payload import Avro
     from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -71,6 +72,7 @@ _HOMES = {
     "Producer": "multilane.client.produce.producer",
     "RebalanceListener": "multilane.client.rebalance",
     "Record": "multilane.wire.records.record",
+    "Result": "multilane.runtime.results",
     "Secret": "multilane.secret",
     "Selection": "multilane.listeners.window",
     "ServerPattern": "multilane.client.group.wanted_topics",
@@ -111,6 +113,7 @@ __all__ = [
     "PrometheusObserver",
     "RebalanceListener",
     "Record",
+    "Result",
     "Secret",
     "Selection",
     "ServerPattern",

@@ -67,8 +67,10 @@ from multilane.errors.processing import (
     ProcessingTimeout,
     ProduceFailed,
     PublishStopped,
+    ResultNotStored,
     UndecodablePayload,
     WrongFailures,
+    WrongResults,
 )
 from multilane.errors.records import (
     BlockFull,
@@ -130,6 +132,7 @@ __all__ = [
     "ProduceFailed",
     "PublishStopped",
     "RecordBatchError",
+    "ResultNotStored",
     "SaslError",
     "SparkStartError",
     "TargetNotFound",
@@ -144,6 +147,7 @@ __all__ = [
     "WireError",
     "WrongFailures",
     "WrongListener",
+    "WrongResults",
     "WrongRows",
     "WrongSubscription",
     "broker_error",

@@ -45,6 +45,14 @@ class WrongFailures(MultilaneError):
     """A batch function returned failures that are not records of its batch."""
 
 
+class WrongResults(MultilaneError):
+    """A batch function did not return one result for each record of its batch."""
+
+
+class ResultNotStored(MultilaneError):
+    """What a function returned cannot be stored in the results topic: its record has failed."""
+
+
 class GivenUp(MultilaneError):
     """A record failed more often than maxErrorCount allows; its last step handles it now."""
 

@@ -21,7 +21,7 @@ from multilane.lanes.settling import Settling
 from multilane.lanes.threads import failure_of
 from multilane.lanes.work_rules import FailureSide, WorkRules, cannot_settle_offset, is_behind
 from multilane.lanes.worker import WorkerDied
-from multilane.listeners.listener import Listener
+from multilane.listeners.listener import CallResults, Listener
 from multilane.listeners.signature import ListenerKind
 from multilane.listeners.window import Select, Selection, newest_of_each_key
 from multilane.logs import logger
@@ -54,6 +54,7 @@ class Work:
         self.slow_calls = rules.slow_calls
         self.watch = rules.watch
         self._order_of = rules.order_of
+        self._results = rules.results
         self._parks = parking is not None
         self._by_topic = dict(by_topic or {})
         self.settling = settling = Settling(queue, listener.interceptors, failures, rules, parking)
@@ -69,6 +70,7 @@ class Work:
             and not rules.is_manual
             and not failures.wants_successes
             and listener.gate is None
+            and rules.results is None
         )
         # Where order survives a retry, records that succeeded behind a failed one of their key are handled again.
         self.one_each = parking is not None and listener.window.select is None
@@ -92,14 +94,14 @@ class Work:
         """Returns None if the record is settled or waits only for its acknowledgement, the record if it is retried."""
         if self.watch.isolates_suspects and (poison := self.watch.poison(record)) is not None:
             return await self._fail(record, poison)
-        listener, pending = self._of(record), None
+        listener, pending, returned = self._of(record), None, None
         async with self._turn(listener, (record,)):
             if (listener.gate is not None or self.watch.isolates_suspects) and self.fence.check():
                 return record  # the fence may have shut while it waited for its turn
             self._begin(lane, listener, (record,))
             try:
                 if self.acknowledging is None:
-                    await listener.call_one(record)
+                    returned = await listener.call_one(record)
                 else:
                     acknowledgement, lane.pending = self.acknowledging.issue((record,))
                     pending = lane.pending
@@ -109,6 +111,9 @@ class Work:
             else:
                 error = None
             self._end(lane, pending)
+        is_late = lane.is_overdue and not lane.cancels  # it has failed, whatever it returned
+        if self._results is not None and error is None and returned is not None and not is_late:
+            error = (await self._results.store((record,), (returned,))).get(record)
         try:
             return await self.after(lane, record, error, pending)
         finally:
@@ -273,6 +278,7 @@ class Work:
 
     async def _batch(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
         has_died = False
+        results: CallResults | None = None if self._results is None else {}
         async with self._turn(listener, records):
             if self.fence.check():
                 return list(records)
@@ -281,7 +287,7 @@ class Work:
             lane.pending = pending
             self._begin(lane, listener, records)
             try:
-                failures = await listener.call_many(records, acknowledgement)
+                failures = await listener.call_many(records, acknowledgement, results)
             except asyncio.CancelledError as cancelled:
                 if lane.is_fenced:
                     return self._put_back(lane, records, pending)
@@ -296,6 +302,9 @@ class Work:
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
+        if self._results is not None and results:
+            stored = [record for record in results if record not in failures]
+            failures |= await self._results.store(stored, [results[record] for record in stored])
         if failures:
             await lane.go_on()
         try:

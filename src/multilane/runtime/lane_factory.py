@@ -245,6 +245,7 @@ class LaneFactory:
             gate=self._routes.gate or NO_GATE,
             fence=self.fence,
             slow_calls=self._slow_calls,
+            results=self._routes.results,
             order_of=order_of(config.order_by, config.lane_hash, config.lanes),
         )
 

@@ -65,6 +65,12 @@ def _topics(config: ConsumerGroupConfig) -> Iterator[RuleFinding]:
         if topic == config.topic:
             what = f"the {field} topic is the consumed topic: a failed record would come back at once"
             yield RuleFinding((field,), what, "use a separate topic", (("topic",),))
+    if config.results is not None and config.results.topic in (config.topic, config.retry, config.error):
+        what = f"the results topic is also a topic of the consumer's records, {config.results.topic}"
+        yield RuleFinding(("results", "topic"), what, "use a separate topic", (("topic",), ("retry",), ("error",)))
+    if config.results is not None and config.ack == "manual":
+        what = "with ack: manual a function has returned before its records are done"
+        yield RuleFinding(("results",), what, "set ack: auto, or publish in the function", (("ack",),))
     if config.retry is not None and config.retry == config.error:
         what = "the error topic is the retry topic: a record would be retried forever"
         yield RuleFinding(("error",), what, "use separate topics", (("retry",),))
