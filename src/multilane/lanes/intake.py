@@ -79,6 +79,7 @@ class Intake:
         self.bound = inf  # no record from this offset on is taken in
         self.low = inf  # at this position `on_low` is called, to move the bound
         self.on_low: Callable[[], object] = lambda: None
+        self.changes = 0  # see `AtRest`
         self.waiting_rows = 0  # not taken in yet
         self.waiting_bytes = 0.0  # the same in bytes; an estimate for a block that is partly taken in
 
@@ -89,6 +90,11 @@ class Intake:
     @property
     def has_blocks(self) -> bool:
         return bool(self._blocks)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all records that came are settled."""
+        return not self._blocks and not len(self.ledger)
 
     @property
     def end(self) -> int:
@@ -111,6 +117,7 @@ class Intake:
         """The log has no records for us below this position. Call it only when no record is open or waits."""
         if position > self.ledger.position:
             self.ledger.advance(position, leader_epoch)
+            self.changes += 1
 
     @property
     def is_full(self) -> bool:
@@ -133,6 +140,7 @@ class Intake:
         self._blocks.append(Waiting(block, row_bytes))
         self.waiting_rows += len(block)
         self.waiting_bytes += row_bytes * len(block)
+        self.changes += 1  # last: others may look
         if len(self._blocks) == 1:
             self._measure()
 
@@ -173,6 +181,7 @@ class Intake:
         self.ledger.advance(rows.next_offset, rows.leader_epoch)
         if self.ledger.position >= self.low:
             self.on_low()
+        self.changes += 1  # again: for a moment nothing was open
         if self._room_bytes is not None:
             self._bytes += rows.content_bytes if piece.fresh is None else sum(map(size_of, piece.records()))
         return piece

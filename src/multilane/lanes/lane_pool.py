@@ -19,7 +19,7 @@ from multilane.clock import Clock
 from multilane.errors import PublishStopped
 from multilane.lanes.begun import IDLE
 from multilane.lanes.chains import Chains
-from multilane.lanes.due_timer import until_next
+from multilane.lanes.due_timer import Beat
 from multilane.lanes.lane import Lane, LaneTask, lanes_end
 from multilane.lanes.overdue import Overdue
 from multilane.lanes.partition_queue import PartitionQueue
@@ -68,8 +68,8 @@ class LanePool:
         self._fence = work.fence
         self._fence.join(self)
         self._is_direct = work.may_call_directly
-        self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
-        self._sweep_timer = self._loop.call_later(until_next(self._sweep_every, self._loop.time()), self._sweep)
+        self._sweeps = Beat.of(max(_SHORTEST_SWEEP, work.max_processing_time / 4))
+        self._sweeps.join(self._sweep)
         self.on_failure: Callable[[BaseException], object] = lambda error: None
         self._watch.isolation.join(self)
         self.resize(lanes)
@@ -344,7 +344,6 @@ class LanePool:
     # --- overdue and fenced calls ------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
-        self._sweep_timer = self._loop.call_later(until_next(self._sweep_every, self._loop.time()), self._sweep)
         self._overdue.sweep(list(self._lanes), self._wanted)
 
     def look_up(self) -> None:
@@ -378,7 +377,7 @@ class LanePool:
         """The same, then abandon and return the records still in flight. They stay unsettled."""
         await self.wait_until_idle(deadline)
         pending = () if self._work.acknowledging is None else self._work.acknowledging.abandon()
-        self._sweep_timer.cancel()
+        self._sweeps.leave(self._sweep)
         self._overdue.end()
         abandoned = (*self.in_flight, *pending)
         if abandoned:

@@ -138,8 +138,7 @@ class PartitionProcessor:
 
     def is_idle(self, partition: TopicPartition) -> bool:
         """Whether all records of this partition that came are settled."""
-        intake = self.queue.intakes[partition]
-        return not intake.has_blocks and len(intake.ledger) == 0
+        return self.queue.intakes[partition].is_at_rest
 
     def frontier(self, partition: TopicPartition) -> int:
         """All records of this partition below it are settled."""

@@ -18,6 +18,8 @@ from typing import Protocol
 from multilane.clock import Clock
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.trigger_positions import Position
+from multilane.lanes.at_rest import AtRest
+from multilane.lanes.intake import Intake
 from multilane.lanes.joint_commit import JointCommit
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.lanes.shared_blocks import made_once
@@ -84,7 +86,8 @@ class SharedProcessor:
         self._end = min((end for end in ahead if end >= start.offset), default=start.offset)
         self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
         self._on_wants_blocks: Callable[[], object] = lambda: None
-        self._last: tuple[object, CommitPoint] | None = None  # an idle partition is asked for it every second
+        self._last: tuple[object, CommitPoint] | None = None
+        self._at_rest = AtRest(self._intakes, self._unless_settled)
         self._on_failure: Callable[[BaseException], object] = lambda error: None
         self._settled_before = 0  # by triggers that have left
 
@@ -114,6 +117,7 @@ class SharedProcessor:
 
     def attach(self, trigger: Trigger) -> None:
         """Another trigger takes part from now on, from its own position."""
+        self._forget_point()
         self.triggers[trigger.name] = trigger
         self._commit.drop(trigger.name)
         self._owners |= {p: trigger for p in trigger.processor.partitions if p != self.partition}
@@ -133,6 +137,7 @@ class SharedProcessor:
             self.commit_point(self.partition)  # the last one leaves its position to the group
             self._settled_before += trigger.processor.settled
             del self.triggers[name]
+            self._forget_point()
             self._on_wants_blocks()
 
     def _note_wants_blocks(self, trigger: Trigger) -> None:
@@ -279,12 +284,27 @@ class SharedProcessor:
         owner = self._owners.get(partition)
         if owner is not None:
             return owner.processor.commit_point(partition)
-        intakes = {name: trigger.processor.queue.intakes[partition] for name, trigger in self.triggers.items()}
-        settled = {name: intake.ledger.mark for name, intake in intakes.items()}, len(self.absent)
-        if self._last is None or self._last[0] != settled or self.absent:
-            points = {name: trigger.processor.commit_point(partition) for name, trigger in self.triggers.items()}
-            self._last = settled, self._commit.point(points)
+        if self._commit.absent:  # the time decides too
+            return self._point()
+        return self._at_rest.value
+
+    def _intakes(self) -> list[Intake]:
+        return [trigger.processor.queue.intakes[self.partition] for trigger in self.triggers.values()]
+
+    def _unless_settled(self) -> CommitPoint:
+        """Some records may be open for a long time, and nothing moves meanwhile."""
+        settled = [intake.ledger.mark for intake in self._intakes()]
+        if self._last is None or self._last[0] != settled:
+            self._last = settled, self._point()
         return self._last[1]
+
+    def _forget_point(self) -> None:
+        """It is of other triggers now."""
+        self._last = None
+        self._at_rest.clear()
+
+    def _point(self) -> CommitPoint:
+        return self._commit.point({n: t.processor.commit_point(self.partition) for n, t in self.triggers.items()})
 
     @property
     def absent(self) -> Mapping[str, Position]:

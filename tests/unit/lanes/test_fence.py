@@ -194,3 +194,30 @@ async def test_lanes_behind_a_shut_fence_are_drained():
         async with asyncio.timeout(10):
             await world.processor.drain(world.clock.monotonic())
         assert world.errors == []
+
+
+async def test_the_fence_is_looked_at_in_time_for_the_end_of_the_session_and_more_often_while_it_is_shut():
+    """An idle member has one look a second, and no timer of its own."""
+    clock = ManualClock()
+    fence = Fence("orders", clock)
+    status = SimpleNamespace(fenced_after=SESSION)
+    fence.watch(status)
+    pool = Idle()
+    fence.join(pool)
+    fence._look()
+    assert fence._timer is None
+    clock.advance(SESSION - 0.5)
+    fence._look()
+    assert fence._timer is not None
+    assert not fence.is_shut
+    clock.advance(1.0)
+    fence._timer.cancel()
+    fence._tick()
+    assert fence.is_shut
+    assert fence._timer is not None
+    status.fenced_after = clock.monotonic() + SESSION
+    fence._timer.cancel()
+    fence._tick()
+    assert not fence.is_shut
+    assert fence._timer is None
+    fence.leave(pool)
