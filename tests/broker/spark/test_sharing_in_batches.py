@@ -61,7 +61,11 @@ def shared(shop: Shop) -> None:
     own = {"retry": of_orders.pop("retry"), "retryCount": of_orders.pop("retryCount"), "error": of_orders.pop("error")}
     own |= {"retryBackoff": {"delay": "0s"}, "retryOrder": "none", "errorBreaker": {"action": "off"}}
     of_orders |= {"sharing": "same-topic", "maxProcessingTime": "10m", "rebalanceTimeout": "6s"}
-    keys["consumers"] = {"hangs": of_orders, "fails": of_orders | own, "quick": of_orders | {"shadowGroup": f"{shop.name}.quick"}}
+    keys["consumers"] = {
+        "hangs": of_orders,
+        "fails": of_orders | own,
+        "quick": of_orders | {"shadowGroup": f"{shop.name}.quick"},
+    }
     file.write_text(json.dumps(keys))
 
 
