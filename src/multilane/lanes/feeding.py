@@ -54,6 +54,7 @@ class Feeding(Generic[F]):
         self._assignment = assignment
         self._drain = drain
         self._clock = clock
+        self._full: set[TopicPartition] = set()  # paused because their lanes have enough
         self._to_resume: set[TopicPartition] = set()
         self.ends: Mapping[TopicPartition, int] = {}  # records from this offset on are not handled
         self._at_end: set[TopicPartition] = set()
@@ -118,6 +119,7 @@ class Feeding(Generic[F]):
                 continue  # revoked since
             processor.feed()
             if partition in self._at_end or not processor.wants_blocks(partition):
+                self._full.add(partition)
                 self._consumer.pause([partition])
                 processor.copy_out(partition)
 
@@ -183,6 +185,8 @@ class Feeding(Generic[F]):
 
     def _note_wants_blocks(self, processor: F) -> None:
         """A pool has taken in some of the waiting records."""
+        if not self._full:  # each lane tells whenever it has run out
+            return
         paused = self._consumer.paused
         waiting = (
             p for p in processor.partitions if p in paused and p not in self._to_resume and p not in self._at_end
@@ -194,6 +198,7 @@ class Feeding(Generic[F]):
 
     def _resume_wanted(self) -> None:
         to_resume, self._to_resume = self._to_resume, set()
+        self._full -= to_resume
         wanted = to_resume & self._consumer.paused & set(self._assignment.partitions)
         if wanted:
             self._consumer.resume(wanted)

@@ -220,11 +220,15 @@ class LanePool:
         """The same for a partition that is one chain: no other lane can take what waits behind a record of it, so a
         lane takes them together, and handles them one at a time."""
         words, slot, clock = self._watch.marks.words, lane.slot, self._clock.monotonic
-        lane.cancels = self._work.listener.cancels
+        lane.cancels, has_run = self._work.listener.cancels, False
         while not self._must_check or await self._stays(lane):
             if not chains.ready:
                 words[slot] = IDLE
-                await self.supply.work_comes()
+                has_run &= not await self.supply.work_comes()
+                continue
+            if has_run:
+                await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+                has_run = False
                 continue
             taken = chains.take(1 if self._peers else _TAKEN_TOGETHER, clock())
             last = taken[-1]
@@ -237,7 +241,7 @@ class LanePool:
             del taken, last, rest  # a lane that waits for work keeps none
             if self._is_changed(lane):
                 return
-            await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+            has_run = True
 
     async def _handle_taken(self, lane: Lane, taken: list[Record]) -> list[Record]:
         """Returns the records that were not begun, behind the one that is retried in place, if any."""

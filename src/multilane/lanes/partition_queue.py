@@ -53,12 +53,13 @@ class PartitionQueue:
     # --- taking in ---------------------------------------------------------------------------------------------------
 
     def refill(self, wanted: Callable[[], bool], now: float) -> bool:
-        """Take records in while they are `wanted`, and there are some and room for them. True if any came."""
+        """Take records in while they are `wanted`, as they are now, and there are some and room for them. True if any
+        came."""
         came = False
         if self.is_paused:
             return came
         for intake in self.intakes.values():
-            while intake.has_blocks and not intake.is_full and wanted():
+            while intake.has_blocks and not intake.is_full and (not came or wanted()):
                 came = True
                 self._put(intake.next_piece(), now)
         return came

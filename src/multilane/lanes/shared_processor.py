@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from multilane.clock import Clock
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.trigger_positions import Position
 from multilane.lanes.at_rest import AtRest
-from multilane.lanes.intake import Intake
+from multilane.lanes.intake import Intake, Waiting
 from multilane.lanes.joint_commit import JointCommit
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.lanes.shared_blocks import made_once
@@ -63,6 +63,7 @@ class Trigger:
     is_detached: bool = False
     full_since: float | None = None
     drained: asyncio.Future[Sequence[Record]] | None = None  # it begins no more records
+    intake: Intake = field(init=False)  # of the shared partition
 
 
 class SharedProcessor:
@@ -77,6 +78,8 @@ class SharedProcessor:
     ) -> None:
         """`start` is the group's own position. Triggers that begin below it read on their own until they reach it."""
         self.partition = partition
+        for trigger in triggers:
+            trigger.intake = trigger.processor.queue.intakes[partition]
         self.triggers = {trigger.name: trigger for trigger in triggers}
         self._commit = JointCommit(partition, start, absent, clock, absent_after)
         self._clock = clock
@@ -118,6 +121,7 @@ class SharedProcessor:
     def attach(self, trigger: Trigger) -> None:
         """Another trigger takes part from now on, from its own position."""
         self._forget_point()
+        trigger.intake = trigger.processor.queue.intakes[self.partition]
         self.triggers[trigger.name] = trigger
         self._commit.drop(trigger.name)
         self._owners |= {p: trigger for p in trigger.processor.partitions if p != self.partition}
@@ -157,8 +161,17 @@ class SharedProcessor:
         attached = self._sharing()
         if len(attached) > 1:
             block = made_once(block)
+        if block.made is None or not len(block):
+            for trigger in attached:
+                self.give(trigger, block)
+            return
+        first, waiting = block.first_offset, Waiting(block, block.made.row_bytes, len(block))
         for trigger in attached:
-            self.give(trigger, block)
+            if 0 <= trigger.intake.end <= first:  # as nearly always: the same for all of them
+                trigger.intake.put(waiting)
+                trigger.leader_epoch = block.leader_epoch
+            else:
+                self.give(trigger, block)
 
     def give(self, trigger: Trigger, block: Block) -> None:
         """The records of this block that the trigger does not have yet."""
@@ -231,8 +244,9 @@ class SharedProcessor:
         attached = self._sharing()
         if not attached:
             return
-        intakes = [trigger.processor.queue.intakes[self.partition] for trigger in attached]
-        rows, size = (min(intake.waiting_rows for intake in intakes), min(intake.waiting_bytes for intake in intakes))
+        if not any(t.intake.waiting_rows or t.full_since is not None for t in attached):
+            return  # as nearly always
+        rows, size = (min(t.intake.waiting_rows for t in attached), min(t.intake.waiting_bytes for t in attached))
         slow = [(trigger, why) for trigger in attached if (why := self._too_far_behind(trigger, now, rows, size))]
         if len(slow) < len(attached):
             for trigger, why in slow:
@@ -244,7 +258,7 @@ class SharedProcessor:
             trigger.full_since = None
         elif trigger.full_since is None:
             trigger.full_since = now
-        limits, intake = trigger.limits, trigger.processor.queue.intakes[self.partition]
+        limits, intake = trigger.limits, trigger.intake
         if intake.waiting_rows - rows > limits.records:
             return f"more than {limits.records} records wait for it"
         if intake.waiting_bytes - size > limits.bytes:
@@ -255,7 +269,7 @@ class SharedProcessor:
 
     def _keeps_up(self, trigger: Trigger) -> bool:
         """Half of its limits are left, so that it is not detached again at once."""
-        limits, intake = trigger.limits, trigger.processor.queue.intakes[self.partition]
+        limits, intake = trigger.limits, trigger.intake
         is_near = 2 * intake.waiting_rows <= limits.records and 2 * intake.waiting_bytes <= limits.bytes
         return is_near and trigger.processor.wants_blocks(self.partition)
 
@@ -289,7 +303,7 @@ class SharedProcessor:
         return self._at_rest.value
 
     def _intakes(self) -> list[Intake]:
-        return [trigger.processor.queue.intakes[self.partition] for trigger in self.triggers.values()]
+        return [trigger.intake for trigger in self.triggers.values()]
 
     def _unless_settled(self) -> CommitPoint:
         """Some records may be open for a long time, and nothing moves meanwhile."""

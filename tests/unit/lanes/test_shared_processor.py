@@ -388,3 +388,29 @@ async def test_a_trigger_that_is_attached_begins_where_it_is(begins, detached):
         expected = [] if detached else list(range(max(begins, 10), 20))
         assert sorted(shared.got["late"]) == expected
         assert shared.processor.commit_point(PARTITION).positions["late"].offset == (begins if detached else 20)
+
+
+async def test_whoever_gets_a_block_knows_its_epoch():
+    """A trigger that is detached then reads on from there."""
+    async with Shared(start=4, late=2, here=4, there=4) as shared:
+        shared.processor.accept(of_epoch(7, block_of(["a"] * 3, 4)))
+        known = {name: trigger.leader_epoch for name, trigger in shared.processor.triggers.items()}
+        assert known == {"late": -1, "here": 7, "there": 7}
+
+
+async def test_a_trigger_that_has_kept_up_meanwhile_has_all_of_its_time_again():
+    async with Shared(slow=0, quick=0) as shared:
+        shared.limit("slow", DetachLimits(10**6, 10.0, 1 << 40))
+        for first in (0, 3000):
+            shared.gates["slow"].clear()
+            await shared.give(first, 3000)
+            await turns(6000)
+            shared.processor.feed()
+            shared.clock.advance(6.0)
+            shared.processor.feed()
+            assert shared.reads["slow"].detached == []
+            shared.gates["slow"].set()
+            while shared.worlds["slow"].intake.waiting_rows:
+                await turns(1)
+            shared.processor.feed()
+        assert shared.reads["slow"].detached == []
