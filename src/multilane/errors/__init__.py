@@ -69,6 +69,7 @@ from multilane.errors.processing import (
     PublishStopped,
     UndecodablePayload,
     WrongFailures,
+    WrongResult,
 )
 from multilane.errors.records import (
     BlockFull,
@@ -144,6 +145,7 @@ __all__ = [
     "WireError",
     "WrongFailures",
     "WrongListener",
+    "WrongResult",
     "WrongRows",
     "WrongSubscription",
     "broker_error",

@@ -45,6 +45,10 @@ class WrongFailures(MultilaneError):
     """A batch function returned failures that are not records of its batch."""
 
 
+class WrongResult(MultilaneError):
+    """A function returned something that is not one result for each of its rows."""
+
+
 class GivenUp(MultilaneError):
     """A record failed more often than maxErrorCount allows; its last step handles it now."""
 

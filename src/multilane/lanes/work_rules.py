@@ -55,6 +55,7 @@ class WorkRules:
     fence: FenceGuard = NO_FENCE  # lanes wait here while other members may own their partitions
     slow_calls: SlowCalls = field(default_factory=SlowCalls)
     order_of: OrderOf = field(default_factory=by_key)  # decides which records wait behind one that stays in place
+    time_option: str = "maxProcessingTime"  # the option with the limit, for messages
 
 
 def echoes(failures: CallErrors) -> Iterator[Record]:

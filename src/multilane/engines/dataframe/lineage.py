@@ -49,6 +49,36 @@ def keeps_order(step: Step) -> bool:
     return len(step.inputs) == 1 and step.name in _NARROW and keeps_order(step.inputs[0])
 
 
+def moved_by(step: Step) -> str:
+    """Why rows may not be where the source has placed them, for people."""
+    if not step.inputs:
+        if step.source not in _SOURCES:
+            return f"its rows do not come straight from a topic, but from {step.source or step.name}"
+        return f"the source splits Kafka's partitions ({', '.join(sorted(step.options & _CUTS))})"
+    if step.name in _NARROW and len(step.inputs) == 1:
+        return moved_by(step.inputs[0])
+    return f"{step.name} may have moved rows"
+
+
+def sources_key(frame: DataFrame, name: str) -> bool:
+    """Whether a column is the key of records of one topic as the source delivers it. Only for a plan that keeps its
+    order. The same keys of another topic are in other tasks."""
+    try:
+        plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark has no public API for it
+        columns, source = plan.output(), plan
+        while source.children().size():
+            source = source.children().apply(0)
+        ids = {c.name(): c.exprId().id() for c in map(columns.apply, range(columns.size()))}
+        output = source.output()
+        keys = [c.exprId().id() for c in map(output.apply, range(output.size())) if c.name() == "key"]
+        is_stream = source.getClass().getSimpleName() == "StreamingRelationV2"
+        topic = (source.extraOptions() if is_stream else source.options()).get("subscribe")
+    except Exception as error:  # noqa: BLE001 - many types of errors mean that it is not accessible
+        log.debug("cannot read the columns of the plan: %s", error)
+        return False
+    return ids.get(name) in keys and topic is not None and "," not in str(topic)
+
+
 def plan_of(frame: DataFrame) -> Step | None:
     """The analyzed plan; None if it is not accessible."""
     try:
