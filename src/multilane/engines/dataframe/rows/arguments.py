@@ -19,7 +19,7 @@ from pyspark.sql.types import Row
 from multilane.errors import ConfigError, UndecodablePayload
 from multilane.listeners.payload import first_faults
 
-Convert = Callable[[Any], Any]
+_Convert = Callable[[Any], Any]
 
 
 class Arguments:
@@ -82,7 +82,7 @@ def _python(column: pa.Array, *, as_row: bool) -> list[Any]:
     return values if convert is None else [None if one is None else convert(one) for one in values]
 
 
-def _converter(kind: pa.DataType, *, as_row: bool) -> Convert | None:
+def _converter(kind: pa.DataType, *, as_row: bool) -> _Convert | None:
     """What Arrow gives -> what Spark gives; None if they are the same."""
     if pa.types.is_struct(kind):
         return _struct_converter(kind, as_row=as_row)
@@ -97,7 +97,7 @@ def _converter(kind: pa.DataType, *, as_row: bool) -> Convert | None:
     return None
 
 
-def _struct_converter(kind: pa.DataType, *, as_row: bool) -> Convert | None:
+def _struct_converter(kind: pa.DataType, *, as_row: bool) -> _Convert | None:
     names = [kind.field(at).name for at in range(kind.num_fields)]
     converts = [_converter(kind.field(at).type, as_row=as_row) for at in range(kind.num_fields)]
     if not as_row and not any(converts):
@@ -106,7 +106,7 @@ def _struct_converter(kind: pa.DataType, *, as_row: bool) -> Convert | None:
     return lambda found: made(names, [_with(one, found[name]) for name, one in zip(names, converts, strict=True)])
 
 
-def _with(convert: Convert | None, value: Any) -> Any:
+def _with(convert: _Convert | None, value: Any) -> Any:
     return value if convert is None or value is None else convert(value)
 
 

@@ -93,10 +93,10 @@ def _check_names(options: LaneOptions) -> None:
 
 
 def _names(given: str | Sequence[str] | None) -> Sequence[str]:
-    names = () if given is None else (given,) if isinstance(given, str) else tuple(given)
-    if not all(isinstance(name, str) for name in names):
+    names = () if given is None else (given,) if isinstance(given, str) else given
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{given!r}: pass names of columns; for an expression, add a column with it first")
-    return names
+    return tuple(names)
 
 
 def _check_frame(frame: DataFrame, function: RowFunction) -> None:

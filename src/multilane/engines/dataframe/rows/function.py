@@ -14,7 +14,7 @@ import inspect
 import pickle
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -149,4 +149,21 @@ def unpack(packed: bytes) -> RowFunction:
             "with spark.addArtifacts or spark.submit.pyFiles"
         ) from error
     assert isinstance(found, RowFunction)  # noqa: S101
+    _mend(found.argument, set())
     return found
+
+
+def _mend(kind: Any, seen: set[Any]) -> None:
+    """A dataclass that came by value has a copy of the mark for "no default" (`dataclasses.MISSING`), which is taken
+    for a default."""
+    for inner in typing.get_args(kind):
+        _mend(inner, seen)
+    if not isinstance(kind, type) or not is_dataclass(kind) or kind in seen:
+        return
+    seen.add(kind)
+    for field in fields(kind):
+        for name in ("default", "default_factory"):
+            if type(getattr(field, name)).__name__ == type(MISSING).__name__:
+                setattr(field, name, MISSING)
+    for inner in typing.get_type_hints(kind).values():
+        _mend(inner, seen)

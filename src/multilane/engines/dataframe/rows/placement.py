@@ -69,14 +69,15 @@ def placed(frame: DataFrame, keys: Sequence[str], order: Sequence[str], tasks: i
 
 
 def _check_columns(frame: DataFrame, names: Sequence[str], option: str) -> None:
+    known = {name.lower() for name in frame.columns}
     for name in names:
+        if name.strip("`").lower() not in known and "." not in name:
+            raise ConfigError(
+                f"{option}={name!r}: the DataFrame has no such column. Its columns are {', '.join(frame.columns)}"
+            )
         try:
             frame.select(F.xxhash64(F.col(name)) if option == "key" else F.col(name)).schema  # noqa: B018 - analyzes it
         except Exception as error:
-            if name not in frame.columns:
-                raise ConfigError(
-                    f"{option}={name!r}: the DataFrame has no such column. Its columns are {', '.join(frame.columns)}"
-                ) from error
             raise ConfigError(f"{option}={name!r}: {str(error).splitlines()[0]}") from error
 
 

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     ArrayType,
     DataType,
     DateType,
+    IntegralType,
     MapType,
     NumericType,
     StringType,
@@ -30,7 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-Convert = Callable[[Any], Any]
+_Convert = Callable[[Any], Any]
 
 _WRONG: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -99,9 +100,9 @@ def _told(path: str, value: Any, kind: DataType) -> str:
 # --- one value -------------------------------------------------------------------------------------------------------
 
 
-def _converter(kind: DataType, path: str) -> Convert | None:
+def _converter(kind: DataType, path: str) -> _Convert | None:
     """What makes of a value what Arrow takes; None if Arrow takes it as it is, and refuses what does not fit."""
-    makes: tuple[tuple[type[DataType], Callable[[Any, str], Convert]], ...] = (
+    makes: tuple[tuple[type[DataType], Callable[[Any, str], _Convert]], ...] = (
         (StructType, _struct),
         (ArrayType, _list),
         (MapType, _map),
@@ -119,7 +120,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, UUID) else value
 
 
-def _checked(fitting: tuple[type, ...], kind: DataType, path: str) -> Convert:
+def _checked(fitting: tuple[type, ...], kind: DataType, path: str) -> _Convert:
     def convert(value: Any) -> Any:
         if value is None or type(value) in fitting:
             return value
@@ -131,18 +132,23 @@ def _checked(fitting: tuple[type, ...], kind: DataType, path: str) -> Convert:
     return convert
 
 
-def _number(kind: DataType, path: str) -> Convert:
+def _number(kind: DataType, path: str) -> _Convert:
+    is_whole = isinstance(kind, IntegralType)
+
     def convert(value: Any) -> Any:
         if isinstance(value, bool | str | bytes):  # Arrow takes some of them for numbers
             if isinstance(value, Enum):
                 return value.value
             raise DoesNotFit(_told(path, value, kind))
-        return value.value if isinstance(value, Enum) else value
+        plain = value.value if isinstance(value, Enum) else value
+        if is_whole and not hasattr(plain, "__index__") and plain is not None:
+            raise DoesNotFit(_told(path, value, kind))  # Arrow would cut off the fraction
+        return plain
 
     return convert
 
 
-def _timestamp(kind: DataType, path: str) -> Convert:
+def _timestamp(kind: DataType, path: str) -> _Convert:
     def convert(value: Any) -> Any:
         if value is None:
             return None
@@ -153,7 +159,7 @@ def _timestamp(kind: DataType, path: str) -> Convert:
     return convert
 
 
-def _list(kind: ArrayType, path: str) -> Convert:
+def _list(kind: ArrayType, path: str) -> _Convert:
     item = _converter(kind.elementType, f"an item of {path}")
 
     def convert(value: Any) -> Any:
@@ -166,7 +172,7 @@ def _list(kind: ArrayType, path: str) -> Convert:
     return convert
 
 
-def _map(kind: MapType, path: str) -> Convert:
+def _map(kind: MapType, path: str) -> _Convert:
     key = _converter(kind.keyType, f"a key of {path}") or _same
     content = _converter(kind.valueType, f"a value of {path}") or _same
 
@@ -184,7 +190,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _struct(kind: StructType, path: str) -> Convert:
+def _struct(kind: StructType, path: str) -> _Convert:
     converts = {one.name: _converter(one.dataType, f"{path}.{one.name}") or _same for one in kind}
 
     def convert(value: Any) -> Any:
@@ -196,7 +202,7 @@ def _struct(kind: StructType, path: str) -> Convert:
     return convert
 
 
-def _found(value: Any, names: Mapping[str, Convert], kind: StructType, path: str) -> Mapping[str, Any]:
+def _found(value: Any, names: Mapping[str, _Convert], kind: StructType, path: str) -> Mapping[str, Any]:
     """The fields of a struct. A dict may leave some out, which are null then, but may not have others: a misspelt name
     would be a null in silence."""
     if isinstance(value, Mapping):

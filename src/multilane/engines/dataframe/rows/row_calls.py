@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from multilane.engines.dataframe.rows.arguments import Arguments
 from multilane.engines.dataframe.rows.function import RowFunction
-from multilane.engines.dataframe.rows.row_store import Piece, RowStore
+from multilane.engines.dataframe.rows.row_store import RowPiece, RowStore
 from multilane.errors import UndecodablePayload, WrongResult
 from multilane.listeners.signature import ListenerKind, Signature, Wants
 from multilane.wire.records.record import Record
 
-Place = tuple[Piece, int]
-Failures = dict[int, BaseException]  # by index in the batch
+_Place = tuple[RowPiece, int]
+_Failures = dict[int, BaseException]  # by index in the batch
 
 
 def listener_of(function: RowFunction, arguments: Arguments, store: RowStore) -> tuple[Callable[..., Any], Signature]:
@@ -73,7 +73,7 @@ def _single(function: Callable[..., Any], arguments: Arguments, store: RowStore)
     return call
 
 
-async def _awaited(result: Any, piece: Piece, row: int) -> None:
+async def _awaited(result: Any, piece: RowPiece, row: int) -> None:
     piece.results[row] = await result
 
 
@@ -85,15 +85,15 @@ class _BatchCalls:
         self._arguments = arguments
         self._store = store
 
-    async def call_async(self, records: pa.RecordBatch) -> Failures:
-        places, failures = self._places(records), Failures()
+    async def call_async(self, records: pa.RecordBatch) -> _Failures:
+        places, failures = self._places(records), _Failures()
         given = self._given(places, failures)
         if len(failures) < len(places):
             self._keep(places, failures, await self._function.function(given))
         return failures
 
     def call(self, records: pa.RecordBatch) -> Any:
-        places, failures = self._places(records), Failures()
+        places, failures = self._places(records), _Failures()
         given = self._given(places, failures)
         if len(failures) == len(places):
             return failures
@@ -103,17 +103,17 @@ class _BatchCalls:
         self._keep(places, failures, returned)
         return failures
 
-    async def _keep_awaited(self, places: Sequence[Place], failures: Failures, returned: Any) -> Failures:
+    async def _keep_awaited(self, places: Sequence[_Place], failures: _Failures, returned: Any) -> _Failures:
         self._keep(places, failures, await returned)
         return failures
 
-    def _places(self, records: pa.RecordBatch) -> list[Place]:
+    def _places(self, records: pa.RecordBatch) -> list[_Place]:
         places = [self._store.at(number) for number in records.column("offset").to_pylist()]
         for piece, row in places:
             piece.attempts[row] += 1
         return places
 
-    def _given(self, places: Sequence[Place], failures: Failures) -> Any:
+    def _given(self, places: Sequence[_Place], failures: _Failures) -> Any:
         """What the function gets. Rows that do not fit the model are left out, and are `failures`."""
         if self._function.kind is ListenerKind.COLUMNS:
             return _columns(places)
@@ -125,7 +125,7 @@ class _BatchCalls:
                 failures[at] = error
         return given
 
-    def _keep(self, places: Sequence[Place], failures: Failures, returned: Any) -> None:
+    def _keep(self, places: Sequence[_Place], failures: _Failures, returned: Any) -> None:
         results = _listed(returned, self._function)
         given = [(at, place) for at, place in enumerate(places) if at not in failures]
         if results is None:
@@ -141,8 +141,8 @@ class _BatchCalls:
                 piece.results[row] = result
 
 
-def _columns(places: Sequence[Place]) -> pa.RecordBatch:
-    by_piece: list[tuple[Piece, list[int]]] = []
+def _columns(places: Sequence[_Place]) -> pa.RecordBatch:
+    by_piece: list[tuple[RowPiece, list[int]]] = []
     for piece, row in places:
         if not by_piece or by_piece[-1][0] is not piece:
             by_piece.append((piece, []))

@@ -31,7 +31,7 @@ _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 Make = Callable[[pa.RecordBatch], list[Any]]
 
 
-class Piece:
+class RowPiece:
     """Some rows that follow each other."""
 
     __slots__ = ("_make", "_values", "attempts", "batch", "bytes", "first", "results")
@@ -62,7 +62,7 @@ class RowStore:
         self._make = make
         self._result = result
         self._next = 0
-        self._index: tuple[tuple[int, ...], tuple[Piece, ...]] = ((), ())
+        self._index: tuple[tuple[int, ...], tuple[RowPiece, ...]] = ((), ())
         self._rows = self._bytes = 0  # of the pieces that were not taken
 
     @property
@@ -77,7 +77,7 @@ class RowStore:
         null for a row that waits for nobody."""
         for start in range(0, batch.num_rows, _ROWS):
             rows = batch.slice(start, _ROWS)
-            piece = Piece(self._next, rows, self._make)
+            piece = RowPiece(self._next, rows, self._make)
             firsts, pieces = self._index
             self._index = ((*firsts, piece.first), (*pieces, piece))
             self._next += rows.num_rows
@@ -85,7 +85,7 @@ class RowStore:
             self._bytes += piece.bytes
             yield from blocks_of(self._records(piece, None if keys is None else keys.slice(start, _ROWS)))
 
-    def _records(self, piece: Piece, keys: pa.Array | None) -> pa.RecordBatch:
+    def _records(self, piece: RowPiece, keys: pa.Array | None) -> pa.RecordBatch:
         many = piece.batch.num_rows
         return pa.RecordBatch.from_pydict(
             {
@@ -100,7 +100,7 @@ class RowStore:
 
     # --- during calls ------------------------------------------------------------------------------------------------
 
-    def at(self, number: int) -> tuple[Piece, int]:
+    def at(self, number: int) -> tuple[RowPiece, int]:
         """The row with this number: its piece, and its index there."""
         firsts, pieces = self._index
         piece = pieces[bisect_right(firsts, number) - 1]

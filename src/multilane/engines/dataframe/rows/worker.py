@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.accumulators import _accumulatorRegistry
 from pyspark.sql.types import DataType
 
 from multilane.clock import SystemClock
@@ -140,8 +141,12 @@ class _Process:
         return WorkerProgress(NO_OBSERVER, _CLOCK)
 
     def function(self, plan: RowPlan) -> RowFunction:
-        """As it was unpacked for the first task: with what it has kept since."""
+        """As it was unpacked for the first task: with what it has kept since. One with accumulators is unpacked for
+        each task, because that is how Spark learns of them."""
+        accumulators = len(_accumulatorRegistry)
         found = self._functions.pop(plan.function, None) or unpack(plan.function)
+        if len(_accumulatorRegistry) > accumulators:
+            return found
         self._functions[plan.function] = found
         while len(self._functions) > _MOST_FUNCTIONS:
             del self._functions[next(iter(self._functions))]

@@ -1,0 +1,344 @@
+"""Lanes on any DataFrame, in a real Spark: answers as columns, order per key across tasks, batch and stream.
+
+Functions are made inside functions, so that Spark ships them by value, as those of a notebook."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from multilane.errors import ConfigError
+from multilane.spark import lanes
+from multilane.testing import (
+    AtLeastOnce,
+    JournalReader,
+    NoDuplicateWithoutRestart,
+    NoSameKeyOverlap,
+    PerKeyOrder,
+    Produced,
+    RecordPlace,
+    in_order,
+    violations,
+)
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+KEYS = 7
+
+
+def journaled(path, fails=lambda number: False, dies=lambda number: False):
+    """A function that writes the beginning and the end of each call to a journal."""
+    path, opened = str(path), []
+
+    async def ask(row) -> str:
+        import asyncio
+        import os
+        from contextlib import suppress
+        from pathlib import Path
+
+        from multilane.clock import SystemClock
+        from multilane.testing import Ended, Journal, RecordPlace, Started
+
+        if not opened:
+            opened.append(Journal(Path(path)))
+        now, member = SystemClock().monotonic, f"pid-{os.getpid()}"
+        event = (member, row.id, str(row.id), None if row.customer is None else str(row.customer))
+        place = RecordPlace("rows", 0, row.id)
+        opened[0].write("calls", Started(now(), *event, place))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 0.002)
+        if dies(row.id):
+            os._exit(1)
+        opened[0].write("calls", Ended(now(), *event, place, is_ok=not fails(row.id)))
+        if fails(row.id):
+            raise ValueError(f"not {row.id}")
+        return f"answer {row.id}"
+
+    return ask
+
+
+def events(path: Path, many: int) -> list:
+    """Of the calls, and of the rows as if they had been produced."""
+    produced = [Produced(0.0, str(n), str(n % KEYS), RecordPlace("rows", 0, n)) for n in range(many)]
+    return in_order(produced, JournalReader(path).news()["calls"])
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def orders(spark):
+    """Rows whose key comes from a join: after a shuffle their order is lost."""
+
+    def make(many: int):
+        customers = spark.range(KEYS).withColumnsRenamed({"id": "number"}).withColumn("customer", F.col("number"))
+        rows = spark.range(many, numPartitions=3).withColumn("number", F.col("id") % KEYS)
+        return rows.join(customers.hint("shuffle_hash"), "number").select("id", "customer", "number")
+
+    return make
+
+
+def test_a_batch_in_order_per_key_across_tasks(orders, journal):
+    frame = lanes(orders(600), journaled(journal), key="customer", order_by="id", tasks=3, lanes=5)
+    assert frame.columns == ["id", "customer", "number", "result", "outcome", "error", "attempts"]
+    found = frame.collect()
+    assert Counter((row.id, row.result, row.outcome, row.error, row.attempts) for row in found) == Counter(
+        (n, f"answer {n}", "done", None, 1) for n in range(600)
+    )
+    seen = events(journal, 600)
+    judges = [AtLeastOnce(), NoSameKeyOverlap(), PerKeyOrder(), NoDuplicateWithoutRestart()]
+    assert violations(seen, judges) == []
+    assert len({event.member for event in seen if hasattr(event, "member")}) > 1, "in several tasks"
+
+
+def test_each_action_calls_again_unless_the_answers_are_kept(spark, journal):
+    calls = spark.sparkContext.accumulator(0)
+
+    def counted(row) -> int:
+        calls.add(1)
+        return row.id
+
+    frame = lanes(spark.range(10), counted)
+    frame.agg(F.sum("result")).collect()
+    frame.agg(F.sum("result")).collect()
+    assert calls.value == 20
+    kept = lanes(spark.range(10), counted).persist()
+    assert [kept.agg(F.sum("result")).first()[0] for _ in range(3)] == [45] * 3
+    assert calls.value == 30
+    kept.unpersist()
+
+
+def test_typed_answers_are_columns_for_further_operations(spark, tmp_path):
+    @dataclass
+    class Check:
+        score: float
+        reasons: list[str]
+
+    @dataclass
+    class Order:
+        id: int
+        customer: str
+
+    def check(rows):
+        return [Check(row.id / 2, [row.customer]) if row.id else ValueError("zero") for row in rows]
+
+    check.__annotations__ = {"rows": list[Order], "return": list[Check | Exception]}
+
+    rows = spark.range(50).withColumn("customer", F.concat(F.lit("c"), F.col("id") % 3))
+    frame = lanes(rows, check, key="customer", order_by="id", batch_size=5, retries=1, backoff="10ms")
+    assert frame.schema["result"].dataType.simpleString() == "struct<score:double,reasons:array<string>>"
+    frame.where("outcome = 'done'").select("customer", "result.*").write.parquet(str(tmp_path / "out"))
+    found = spark.read.parquet(str(tmp_path / "out")).groupBy("customer").agg(F.sum("score"), F.first("reasons"))
+    assert {row[0]: row[2] for row in found.collect()} == {f"c{n}": [f"c{n}"] for n in range(3)}
+    [failed] = frame.where("outcome = 'failed'").collect()
+    assert (failed.id, failed.result, failed.error, failed.attempts) == (0, None, "ValueError: zero", 2)
+
+
+def test_columns_and_a_type_in_sparks_words(spark):
+    def total(rows: pa.RecordBatch) -> pa.Array:
+        return pa.StructArray.from_arrays([rows.column("id"), rows.column("text")], ["a", "b"])
+
+    rows = spark.range(20).withColumn("text", F.col("id").cast("string"))
+    frame = lanes(rows, total, returns="a bigint, b string")
+    assert frame.schema["result"].dataType == StructType([StructField("a", LongType()), StructField("b", StringType())])
+    assert sorted((row.id, row.result.a, row.result.b) for row in frame.collect()) == [
+        (n, n, str(n)) for n in range(20)
+    ]
+
+
+def test_rows_have_the_values_that_collect_has(spark):
+    rows = spark.sql(
+        "select id, struct(id as n, array(struct('x' as s)) as deep) as st, map('a', id) as m, date'2026-01-02' as d,"
+        " current_timestamp() as at, cast(1.5 as decimal(10,2)) as dec, cast('b' as binary) as bin,"
+        " cast(null as string) as no from range(3)"
+    ).persist()
+
+    def shown(row) -> str:
+        return repr(row)
+
+    found = lanes(rows, shown).collect()
+    assert [row.result for row in found] == [repr(row) for row in sorted(rows.collect())]
+    rows.unpersist()
+
+
+def test_rows_without_a_key_wait_for_nobody_and_are_in_all_tasks(spark, journal):
+    rows = spark.range(60).selectExpr("id", "cast(null as bigint) as customer")
+    frame = lanes(rows, journaled(journal), key="customer", order_by="id", tasks=2)
+    found = frame.withColumn("task", F.spark_partition_id()).collect()
+    assert {row.outcome for row in found} == {"done"}
+    assert len({row.task for row in found}) == 2
+    calls = [type(event).__name__ for event in JournalReader(journal).news()["calls"]]
+    assert calls != ["Started", "Ended"] * 60
+
+
+def test_a_worker_that_dies_loses_no_row(orders, journal, tmp_path):
+    mark = str(tmp_path / "died")
+
+    def dies(number: int) -> bool:
+        import os
+
+        if number != 300 or os.path.exists(mark):
+            return False
+        with open(mark, "w"):
+            return True
+
+    found = lanes(orders(600), journaled(journal, dies=dies), key="customer", order_by="id", tasks=2).collect()
+    assert os.path.exists(mark)
+    assert Counter(row.id for row in found) == Counter(range(600))
+    assert {row.result for row in found} == {f"answer {n}" for n in range(600)}
+    assert violations(events(journal, 600), [AtLeastOnce()]) == []
+
+
+def test_a_function_that_a_worker_cannot_import_fails_the_job_in_one_sentence(spark, tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def ask(row) -> int:\n    return 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_here
+
+    with pytest.raises(PySparkException, match=r"ConfigError: Spark's worker cannot import .*No module named 'only_h"):
+        lanes(spark.range(1), only_here.ask).collect()
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def arrivals(spark, tmp_path):
+    """A stream of files; rows of a key are in several of them, in no order."""
+    folder = str(tmp_path / "in")
+
+    def make(many: int):
+        rows = spark.range(many, numPartitions=4).withColumn("customer", F.col("id") % KEYS)
+        rows.orderBy(F.hash("id")).repartition(4).write.parquet(folder)
+        return spark.readStream.schema(rows.schema).parquet(folder)
+
+    return make
+
+
+def test_a_stream_is_sorted_within_its_micro_batches(spark, arrivals, journal, tmp_path):
+    frame = lanes(arrivals(300), journaled(journal, fails=lambda n: n == 5), key="customer", order_by="id", tasks=2)
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "state"))
+    query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+    assert query.awaitTermination(120)
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert Counter(row.id for row in found) == Counter(range(300))
+    assert {(row.id, row.outcome, row.error) for row in found if row.result is None} == {
+        (5, "failed", "ValueError: not 5")
+    }
+    assert violations(events(journal, 300), [NoSameKeyOverlap(), PerKeyOrder()]) == []
+
+
+def test_within_foreach_batch_and_a_window_behind_it(spark, arrivals, journal, tmp_path):
+    ask, found = journaled(journal), []
+
+    def each(batch, number):
+        found.extend(lanes(batch, ask, key="customer", order_by="id", tasks=2).collect())
+
+    writer = arrivals(100).writeStream.foreachBatch(each).option("checkpointLocation", str(tmp_path / "state"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert Counter(row.id for row in found) == Counter(range(100))
+    assert violations(events(journal, 100), [NoSameKeyOverlap(), PerKeyOrder()]) == []
+
+
+# --- where the rows of a key are -------------------------------------------------------------------------------------
+
+
+def topic_of(spark, **options):
+    options = {"subscribe": "orders", **options}
+    return spark.read.format("multilane").options(**{"kafka.bootstrap.servers": "localhost:1"}, **options).load()
+
+
+def asked(row) -> int:
+    return 1
+
+
+def plan_text(frame) -> str:
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        (lambda frame: frame, {"key": "key"}),
+        (lambda frame: frame.where("offset > 3").select("key", "value", "offset"), {"key": "key"}),
+        (lambda frame: frame, {"key": "key", "order_by": "offset"}),
+        (lambda frame: frame.withColumn("customer", F.lit(1)), {}),
+    ],
+)
+def test_rows_stay_where_the_source_has_put_them(spark, change, options):
+    text = plan_text(lanes(change(topic_of(spark)), asked, **options))
+    assert "Exchange" not in text
+    assert "Sort" not in text
+
+
+def test_rows_that_are_in_place_are_sorted_by_what_the_caller_names(spark):
+    text = plan_text(lanes(topic_of(spark), asked, key="key", order_by="timestamp"))
+    assert "Exchange" not in text
+    assert "Sort" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "why"),
+    [
+        (lambda frame: frame.repartition(2), "key", "RepartitionByExpression may have moved rows|Repartition may have"),
+        (
+            lambda frame: frame.withColumn("key", F.upper(F.col("key").cast("string"))),
+            "key",
+            "key=key is not the column",
+        ),
+        (lambda frame: frame, "value", "key=value is not the column by which Kafka's partitions are made"),
+        (lambda frame: frame, ["key", "offset"], "key=key and offset is not the column"),
+    ],
+)
+def test_an_order_that_is_not_known_is_refused(spark, change, key, why):
+    with pytest.raises(ConfigError, match=rf"the order of the rows of a key is not known here: ({why}).*order_by="):
+        lanes(change(topic_of(spark)), asked, key=key)
+
+
+def test_an_order_over_two_topics_or_over_files_is_not_known(spark):
+    with pytest.raises(ConfigError, match="not known here"):
+        lanes(topic_of(spark, subscribe="orders,payments"), asked, key="key")
+    with pytest.raises(ConfigError, match="do not come straight from a topic, but from Range"):
+        lanes(spark.range(1), asked, key="id")
+
+
+def test_what_is_refused_before_a_task_starts(spark):
+    rows = spark.range(1).withColumn("nested", F.struct(F.lit(1).alias("a")))
+    lanes(rows, asked, key="nested.a", order_by="id")
+    session = spark
+
+    def unshippable(row) -> int:
+        return session.range(1).count()
+
+    refused = [
+        (rows, asked, {"key": "customer", "order_by": "id"}, "key='customer': the DataFrame has no such column. Its"),
+        (rows, asked, {"key": "id", "order_by": "when"}, "order_by='when': the DataFrame has no such column"),
+        (rows, asked, {"order_by": "id"}, "order_by orders the rows of a key: pass key="),
+        (
+            rows.withColumn("Error", F.lit(1)),
+            asked,
+            {},
+            "has a column Error already: lanes adds result, outcome, error",
+        ),
+        (rows, unshippable, {}, "unshippable .* cannot be shipped to Spark's workers: .*such as a connection, a lock"),
+        (rows, asked, {"lanes": 0}, "lanes=0: pass a whole number, 1 or more"),
+        (rows, asked, {"timeout": "soon"}, "timeout='soon': .*'500ms'"),
+        (rows, asked, {"breaker": "on"}, "breaker='on': one of off, pause, stop"),
+        (rows, asked, {"batch_size": 5}, "batch_size: asked .* takes one row; annotate"),
+        (rows, asked, {"returns": "nonsense("}, "returns='nonsense\\(' is no Spark type"),
+        (rows, asked, {"key": F.col("id")}, "pass names of columns"),
+    ]
+    for frame, function, options, message in refused:
+        with pytest.raises(ConfigError, match=message):
+            lanes(frame, function, **options)
+    with pytest.raises(TypeError, match="lanes\\(\\) has no option 'order'"):
+        lanes(rows, asked, order="id")
