@@ -4,10 +4,16 @@ Functions are made inside functions, so that Spark ships them by value, as those
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlparse
 
 import pyarrow as pa
 import pytest
@@ -206,6 +212,55 @@ def test_a_function_that_a_worker_cannot_import_fails_the_job_in_one_sentence(sp
 
     with pytest.raises(PySparkException, match=r"ConfigError: Spark's worker cannot import .*No module named 'only_h"):
         lanes(spark.range(1), only_here.ask).collect()
+
+
+class Checks(BaseHTTPRequestHandler):
+    """Answers as the service of the page's example."""
+
+    def do_GET(self):
+        asked = parse_qs(urlparse(self.path).query)
+        body = json.dumps({"score": float(asked["amount"][0]) * 2, "note": asked["customer"][0]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_): ...
+
+
+def test_the_example_of_the_page_as_a_script(spark, kafka, topic, fill, tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text().partition("## Lanes on any DataFrame\n")[2]
+    code = page.partition("```python\n")[2].partition("```")[0]
+    name = topic()
+    values = [{"customer": f"c{n % 3}", "currency": "EUR", "amount": n} for n in range(30)]
+    fill(name, [(json.dumps(one).encode(), one["customer"].encode(), (), 0) for one in values])
+    spark.createDataFrame([("EUR", 1.5)], "currency string, rate double").write.parquet(str(tmp_path / "rates"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Checks)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        for before, now in (
+            ("localhost:9092", kafka.bootstrap()),
+            ('"orders")', f'"{name}")'),
+            ("localhost:8080", f"127.0.0.1:{server.server_port}"),
+            ('.start("checked")', '.trigger(availableNow=True).start("checked").awaitTermination()'),
+            ("builder.getOrCreate", 'builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate'),
+        ):
+            assert before in code
+            code = code.replace(before, now)
+        environment = dict(os.environ) | {"PYSPARK_PYTHON": sys.executable}
+        ran = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr[-4_000:]
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+    found = spark.read.parquet(str(tmp_path / "checked")).collect()
+    assert sorted((row.amount, row.result.score, row.result.note, row.outcome) for row in found) == [
+        (float(n), n * 3.0, f"c{n % 3}", "done") for n in range(30)
+    ]
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------

@@ -31,20 +31,16 @@ def listener_of(function: RowFunction, arguments: Arguments, store: RowStore) ->
     if function.kind is ListenerKind.SINGLE:
         single = (_single_async if function.is_async else _single)(function.function, arguments, store)
         signature = Signature(ListenerKind.SINGLE, function.is_async, (("record", Wants.RECORD),))
-        return _named(single, function), signature
+        return _naming(single, function), signature
     calls = _BatchCalls(function, arguments, store)
     signature = Signature(ListenerKind.COLUMNS, function.is_async, (("records", Wants.COLUMNS),))
-    return _named(calls.call_async if function.is_async else calls.call, function), signature
+    call = calls.call_async if function.is_async else calls.call
+    return _naming(functools.partial(call), function), signature  # its attributes can be set
 
 
-def _named(call: Callable[..., Any], function: RowFunction) -> Callable[..., Any]:
+def _naming(call: Callable[..., Any], function: RowFunction) -> Callable[..., Any]:
     """Messages name the caller's function, and where it is."""
-
-    @functools.wraps(function.function, assigned=("__name__", "__qualname__"), updated=())
-    def named(*positional: Any, **named: Any) -> Any:
-        return call(*positional, **named)
-
-    return named
+    return functools.update_wrapper(call, function.function, ("__name__", "__qualname__"), ())
 
 
 def _single_async(function: Callable[..., Any], arguments: Arguments, store: RowStore) -> Callable[[Record], Any]:
