@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from broker.spark.clusters import connect_server
 from multilane.errors import ConfigError
 from multilane.spark import lanes
 from multilane.testing import (
@@ -292,7 +293,7 @@ def test_a_stream_is_sorted_within_its_micro_batches(spark, arrivals, journal, t
     assert violations(events(journal, 300), [NoSameKeyOverlap(), PerKeyOrder()]) == []
 
 
-def test_within_foreach_batch_and_a_window_behind_it(spark, arrivals, journal, tmp_path):
+def test_within_foreach_batch(spark, arrivals, journal, tmp_path):
     ask, found = journaled(journal), []
 
     def each(batch, number):
@@ -302,6 +303,18 @@ def test_within_foreach_batch_and_a_window_behind_it(spark, arrivals, journal, t
     assert writer.trigger(availableNow=True).start().awaitTermination(120)
     assert Counter(row.id for row in found) == Counter(range(100))
     assert violations(events(journal, 100), [NoSameKeyOverlap(), PerKeyOrder()]) == []
+
+
+def test_a_watermark_goes_through(spark, arrivals, tmp_path):
+    def doubled(row) -> int:
+        return row.id * 2
+
+    rows = arrivals(120).withColumn("at", F.timestamp_seconds(F.col("id") * 60)).withWatermark("at", "1 minute")
+    hours = lanes(rows, doubled).groupBy(F.window("at", "1 hour")).agg(F.sum("result").alias("total"))
+    writer = hours.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "state"))
+    assert writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(120)
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert [row.total for row in found] == [sum(range(60)) * 2], "the second hour may go on"
 
 
 # --- where the rows of a key are -------------------------------------------------------------------------------------
@@ -397,3 +410,32 @@ def test_what_is_refused_before_a_task_starts(spark):
             lanes(frame, function, **options)
     with pytest.raises(TypeError, match="lanes\\(\\) has no option 'order'"):
         lanes(rows, asked, order="id")
+
+
+CONNECTED = """
+import sys
+from pyspark.sql import SparkSession
+from multilane.spark import lanes
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+rows = spark.range(40).selectExpr("id", "id % 3 as customer")
+async def ask(row) -> int:
+    return row.id * 2
+try:
+    lanes(rows, ask, key="customer")
+except Exception as error:
+    print(error)
+found = lanes(rows, ask, key="customer", order_by="id", tasks=2).collect()
+print(sum(row.result for row in found), {row.outcome for row in found})
+"""
+
+
+@pytest.mark.long
+def test_through_spark_connect(tmp_path):
+    with connect_server(tmp_path) as master:
+        environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+        ran = subprocess.run(
+            [sys.executable, "-c", CONNECTED, master], env=environment, capture_output=True, text=True, check=False
+        )
+    assert ran.returncode == 0, ran.stderr[-4_000:]
+    assert "is not known here: Spark shows no plan (Spark Connect). Pass order_by=" in ran.stdout
+    assert "1560 {'done'}" in ran.stdout

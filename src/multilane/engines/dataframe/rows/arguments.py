@@ -10,7 +10,7 @@ fails alone. Owns nothing.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +26,19 @@ class Arguments:
     def __init__(self, wanted: Any) -> None:
         """`wanted`: `Row`, `dict`, or a model."""
         self._as_row = wanted is Row
-        self._validate = None if wanted in (Row, dict) else _validator(wanted)
+        is_model = wanted not in (Row, dict)
+        self._validate = _validator(wanted) if is_model else None
+        self._used = _used_columns(wanted) if is_model else None
         self._name = getattr(wanted, "__name__", str(wanted))
 
     def values(self, batch: pa.RecordBatch) -> list[Any]:
         """Something for each row: what `of` takes."""
+        if self._used is not None:
+            batch = batch.select([name for name in batch.schema.names if name in self._used])
         names = batch.schema.names
         columns = [_python(column, as_row=self._as_row) for column in batch.columns]
+        if not columns:
+            return [{} for _ in range(batch.num_rows)]
         rows = zip(*columns, strict=True)
         if not self._as_row:
             return [dict(zip(names, row, strict=True)) for row in rows]
@@ -51,13 +57,24 @@ class Arguments:
 
 def needed_columns(wanted: Any) -> Sequence[str]:
     """The columns without which no row fits the model. Raises ConfigError if rows cannot be made into it at all."""
-    if wanted in (None, Row, dict):
+    if wanted in (Row, dict):
         return ()
     _validator(wanted)
+    return tuple(_schema(wanted).get("required", ()))
+
+
+def _used_columns(wanted: Any) -> frozenset[str] | None:
+    """The only columns that the model looks at; None if it takes others, too."""
+    schema = _schema(wanted)
+    return None if schema.get("additionalProperties") else frozenset(schema.get("properties", ()))
+
+
+def _schema(wanted: Any) -> Mapping[str, Any]:
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(wanted).json_schema()
-    return tuple(schema.get("required", ()))
+    named: Mapping[str, Any] = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    return named  # that of a model that contains itself is only named at the top
 
 
 def _validator(wanted: Any) -> Callable[[Any], Any]:
@@ -66,10 +83,11 @@ def _validator(wanted: Any) -> Callable[[Any], Any]:
 
     try:
         adapter = TypeAdapter(wanted)
-        if adapter.json_schema().get("type", "object") == "object":
-            return adapter.validate_python
+        is_object = _schema(wanted).get("type") == "object"
     except PydanticUserError as error:
         raise ConfigError(f"a row cannot be made into {wanted!r}: {str(error).splitlines()[0]}") from error
+    if is_object:
+        return adapter.validate_python
     raise ConfigError(
         f"a row cannot be made into {getattr(wanted, '__name__', wanted)}: annotate the parameter with a pydantic "
         "model or a dataclass whose fields are columns, with dict, Row, list[...] of them, or pyarrow.RecordBatch"
