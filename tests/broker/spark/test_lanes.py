@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from broker.spark.clusters import connect_server
+from multilane.clock import SystemClock
 from multilane.errors import ConfigError
 from multilane.spark import lanes
 from multilane.testing import (
@@ -186,6 +187,17 @@ def test_rows_without_a_key_wait_for_nobody_and_are_in_all_tasks(spark, journal)
     assert len({row.task for row in found}) == 2
     calls = [type(event).__name__ for event in JournalReader(journal).news()["calls"]]
     assert calls != ["Started", "Ended"] * 60
+
+
+def test_all_tasks_together_keep_to_the_pace(orders, journal):
+    frame = lanes(orders(60), journaled(journal), key="customer", order_by="id", tasks=2, max_per_second=40)
+    before = SystemClock().monotonic()
+    found = frame.withColumn("task", F.spark_partition_id()).collect()
+    assert {row.outcome for row in found} == {"done"}
+    assert len({row.task for row in found}) == 2
+    began = [event.at for event in JournalReader(journal).news()["calls"] if type(event).__name__ == "Started"]
+    assert len(began) == 60
+    assert max(began) - before >= (60 / 2 - 1) / (40 / 2), "each task has half of the calls"
 
 
 def test_a_worker_that_dies_loses_no_row(orders, journal, tmp_path):
@@ -400,6 +412,10 @@ def test_what_is_refused_before_a_task_starts(spark):
         (rows, unshippable, {}, "unshippable .* cannot be shipped to Spark's workers: .*such as a connection, a lock"),
         (rows, asked, {"lanes": 0}, "lanes=0: pass a whole number, 1 or more"),
         (rows, asked, {"timeout": "soon"}, "timeout='soon': .*'500ms'"),
+        (rows, asked, {"max_per_second": 0}, "max_per_second=0: pass a number above 0"),
+        (rows, asked, {"max_per_second": 5}, "max_per_second is shared by all tasks, and .* pass tasks="),
+        (rows, asked, {"tasks": -1}, "tasks=-1: pass a whole number, 1 or more"),
+        (topic_of(spark), asked, {"key": "key", "max_per_second": 5}, "max_per_second is shared .* Pass order_by="),
         (rows, asked, {"breaker": "on"}, "breaker='on': one of off, pause, stop"),
         (rows, asked, {"batch_size": 5}, "batch_size: asked .* takes one row; annotate"),
         (rows, asked, {"returns": "nonsense("}, "returns='nonsense\\(' is no Spark type"),

@@ -8,7 +8,7 @@ Checks everything that can be checked before Spark starts a task. Never runs a j
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
@@ -49,6 +49,7 @@ class LaneOptions(TypedDict, total=False):
     backoff: float | str  # before the first retry; doubles, up to a minute (default: 1s)
     timeout: float | str  # of one call (default: 30s)
     breaker: str  # if most calls fail alike: off, pause or stop (default: off)
+    max_per_second: float | None  # calls, of all tasks together (default: no limit)
 
 
 def lanes(frame: DataFrame, function: Callable[..., Any], **options: Unpack[LaneOptions]) -> DataFrame:
@@ -63,13 +64,14 @@ def lanes(frame: DataFrame, function: Callable[..., Any], **options: Unpack[Lane
     found, returns = read_function(function, options.get("returns", UNSAID))
     _check_frame(frame, found)
     settings = _settings(found, options)
-    rows = placed(frame, _names(options.get("key")), _names(options.get("order_by")), options.get("tasks"))
+    keys, order, tasks = _names(options.get("key")), _names(options.get("order_by")), options.get("tasks")
+    rows = placed(frame, keys, order, tasks, is_paced=settings.max_per_second is not None)
     reports = reports_of(frame)
     plan = RowPlan(
         pack(found),
         found.name,
         returns,
-        settings,
+        replace(settings, tasks=rows.tasks or 0),
         columns=len(frame.columns),
         has_key=rows.has_key,
         sorts=rows.sorts,
@@ -121,20 +123,23 @@ def _settings(function: RowFunction, options: LaneOptions) -> LaneSettings:
     is_single = function.kind is ListenerKind.SINGLE
     if is_single and "batch_size" in options:
         raise ConfigError(f"batch_size: {function} takes one row; annotate its parameter with list[...] for several")
-    known = {field.name for field in fields(LaneSettings)}
+    known = {field.name for field in fields(LaneSettings)} - {"tasks"}
     given: dict[str, Any] = {name: value for name, value in options.items() if name in known}
     for name in ("backoff", "timeout"):
         if name in given:
             given[name] = _seconds(name, given[name])
     if not is_single:
         given.setdefault("batch_size", _BATCH)
-    least = {"lanes": 1, "retries": 0, "batch_size": 1 if is_single else 2}
+    least = {"lanes": 1, "retries": 0, "batch_size": 1 if is_single else 2, "tasks": 1}
     for name, lowest in least.items():
-        value = given.get(name, lowest)
+        value = (options.get("tasks") or lowest) if name == "tasks" else given.get(name, lowest)
         if not isinstance(value, int) or value < lowest:
             raise ConfigError(f"{name}={value!r}: pass a whole number, {lowest} or more")
     if given.get("timeout") == 0:
         raise ConfigError("timeout=0: pass how long a call may take")
+    pace = given.get("max_per_second")
+    if pace is not None and (not isinstance(pace, int | float) or not 0 < pace < float("inf")):
+        raise ConfigError(f"max_per_second={pace!r}: pass a number above 0")
     if given.get("breaker", "off") not in _BREAKERS:
         raise ConfigError(f"breaker={given['breaker']!r}: one of {', '.join(_BREAKERS)}")
     return LaneSettings(**given)

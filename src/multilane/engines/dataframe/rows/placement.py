@@ -30,6 +30,7 @@ log = logger(__name__)
 _KEY: Final = "__multilane_key"
 _ORDER: Final = "__multilane_order_{}"
 _OFFSET: Final = "offset"
+_PACED: Final = "max_per_second is shared by a known number of tasks, so the rows are shuffled by key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,18 @@ class Placed:
     rows: DataFrame
     has_key: bool
     sorts: bool = False
+    tasks: int | None = None  # how many there are, where that is known
 
 
-def placed(frame: DataFrame, keys: Sequence[str], order: Sequence[str], tasks: int | None) -> Placed:
+def placed(
+    frame: DataFrame, keys: Sequence[str], order: Sequence[str], tasks: int | None, *, is_paced: bool = False
+) -> Placed:
+    """`is_paced`: the number of tasks has to be known."""
     if not keys:
-        if order:
-            raise ConfigError("order_by orders the rows of a key: pass key= as well, or leave order_by out")
-        return Placed(frame if tasks is None else frame.repartition(tasks), has_key=False)
+        return _without_key(frame, order, tasks, is_paced=is_paced)
     _check_columns(frame, keys, "key")
     _check_columns(frame, order, "order_by")
-    moved = _moved(frame, keys)
+    moved = _moved(frame, keys) or (_PACED if is_paced else "")
     if moved and not order:
         raise ConfigError(
             f"the order of the rows of a key is not known here: {moved}. Pass order_by=, the columns that have it "
@@ -60,12 +63,21 @@ def placed(frame: DataFrame, keys: Sequence[str], order: Sequence[str], tasks: i
     is_in_order = not moved and (not order or tuple(order) == (_OFFSET,))
     if is_in_order:
         return Placed(rows, has_key=True)
-    if moved:
-        rows = rows.repartition(tasks or _tasks(frame), _spread(frame))
+    many = (tasks or _tasks(frame)) if moved else None
+    if many is not None:
+        rows = rows.repartition(many, _spread(frame))
     if not frame.isStreaming:
-        return Placed(rows.sortWithinPartitions(*(F.col(name) for name in order)), has_key=True)
+        return Placed(rows.sortWithinPartitions(*(F.col(name) for name in order)), has_key=True, tasks=many)
     sorted_by = [F.col(name).alias(_ORDER.format(at)) for at, name in enumerate(order)]
-    return Placed(rows.select("*", *sorted_by), has_key=True, sorts=True)
+    return Placed(rows.select("*", *sorted_by), has_key=True, sorts=True, tasks=many)
+
+
+def _without_key(frame: DataFrame, order: Sequence[str], tasks: int | None, *, is_paced: bool) -> Placed:
+    if order:
+        raise ConfigError("order_by orders the rows of a key: pass key= as well, or leave order_by out")
+    if tasks is None and is_paced:
+        raise ConfigError("max_per_second is shared by all tasks, and their number is not known: pass tasks=")
+    return Placed(frame if tasks is None else frame.repartition(tasks), has_key=False, tasks=tasks)
 
 
 def _check_columns(frame: DataFrame, names: Sequence[str], option: str) -> None:

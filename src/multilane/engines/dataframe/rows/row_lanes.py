@@ -13,6 +13,7 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, NoReturn
 from zlib import crc32
@@ -22,6 +23,7 @@ from multilane.commit.ledger import Ledger
 from multilane.engines.dataframe.record_verdicts import RecordVerdicts
 from multilane.engines.dataframe.rows.arguments import Arguments
 from multilane.engines.dataframe.rows.function import RowFunction
+from multilane.engines.dataframe.rows.pace import Pace
 from multilane.engines.dataframe.rows.row_calls import listener_of
 from multilane.engines.dataframe.rows.row_store import RowStore
 from multilane.errors import WrongResult
@@ -73,6 +75,8 @@ class LaneSettings:
     backoff: float = 1.0
     timeout: float = 30.0
     breaker: str = "off"  # or pause, stop
+    max_per_second: float | None = None  # calls, of all tasks
+    tasks: int = 0  # how many share them
 
 
 class FunctionLanes:
@@ -112,7 +116,9 @@ class FunctionLanes:
         interceptors = InterceptorChain(self.topic)
         call, signature = listener_of(function, Arguments(function.argument), store)
         window = Window() if function.kind is ListenerKind.SINGLE else Window(settings.batch_size, _LATENCY)
-        listener = Listener(call, signature, window, interceptors, threads)
+        listener = _PacedListener(call, signature, window, interceptors, threads)
+        if settings.max_per_second is not None:
+            listener.pace = Pace(settings.max_per_second, settings.tasks, partition.partition, self._clock)
         failing = Failing(self._routes(settings, in_place, gate), interceptors, self._clock, self._observer, verdicts)
         work = Work(queue, listener, failing, _rules(settings, gate))
 
@@ -151,6 +157,14 @@ class FunctionLanes:
     def _gate(self, settings: LaneSettings) -> OutageGate:
         outage = Outage(OutageRules(), _delay(settings), crc32(f"{self.name}/{os.getpid()}".encode()))
         return OutageGate(self.name, outage, self._clock, self._observer)
+
+
+class _PacedListener(Listener):
+    pace: Pace | None = None
+
+    @property
+    def gate(self) -> AbstractAsyncContextManager[object] | None:
+        return self.pace
 
 
 def _queue(partition: TopicPartition, first: int, settings: LaneSettings, *, as_rows: bool) -> PartitionQueue:

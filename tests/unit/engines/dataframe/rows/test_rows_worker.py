@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 from pyspark.sql import Row
 
+from multilane.clock import SystemClock
 from multilane.engines.dataframe.rows import row_store, worker
 from multilane.engines.dataframe.rows.function import RowFunction, pack, read_function
 from multilane.engines.dataframe.rows.row_lanes import LaneSettings
@@ -22,6 +23,7 @@ SEEN: list = []  # what functions have seen: their module's, because it is impor
 GIVEN: list = []  # batches that were given to a task
 GIVEN_AT_END: list = []
 GATE = threading.Event()
+CLOCK = SystemClock()
 
 
 async def pause(seconds):
@@ -253,6 +255,25 @@ def test_the_breaker_pauses_until_calls_succeed():
     failed = [row for row in found if row["outcome"] == "failed"]
     assert len(failed) < 6, "without the pause it would be 11"
     assert len(SEEN) == 50 + 11 - len(failed)
+
+
+async def timed(row) -> int:
+    SEEN.append(CLOCK.monotonic())
+    return row.id
+
+
+def timed_batch(batch: list[dict]) -> list[int]:
+    SEEN.append(CLOCK.monotonic())
+    return [row["id"] for row in batch]
+
+
+@pytest.mark.parametrize(("function", "calls"), [(timed, 40), (timed_batch, 20)])
+def test_calls_keep_to_their_pace(function, calls):
+    sizes, begun = {} if calls == 40 else {"batch_size": 2}, CLOCK.monotonic()
+    found = answers(plan_of(function, lanes=10, timeout=0.3, max_per_second=50.0, tasks=1, **sizes), rows(range(40)))
+    assert {row["outcome"] for row in found} == {"done"}, "waiting for a turn is no part of a call's time"
+    assert len(SEEN) == calls
+    assert SEEN[-1] - begun >= (calls - 1) / 50
 
 
 def noted(row) -> int:
