@@ -366,6 +366,20 @@ def test_rows_that_are_in_place_are_sorted_by_what_the_caller_names(spark):
     assert "Sort" in text
 
 
+def test_an_offset_of_ones_own_is_sorted_by(spark):
+    rows = topic_of(spark).withColumn("offset", -F.col("offset"))
+    assert "Sort" in plan_text(lanes(rows, asked, key="key", order_by="offset"))
+
+
+def test_rows_of_a_stream_stay_where_the_source_has_put_them(spark):
+    options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}
+    rows = spark.readStream.format("multilane").options(**options).load().withWatermark("timestamp", "1 minute")
+    frame = lanes(rows.select("key", "timestamp", F.upper(F.col("value").cast("string"))), asked, key="key")
+    assert "Repartition" not in frame._jdf.queryExecution().analyzed().toString()
+    with pytest.raises(ConfigError, match="key is not the column `key` as"):
+        lanes(rows.withColumn("key", F.col("value")), asked, key="key")
+
+
 @pytest.mark.parametrize(
     ("change", "key", "why"),
     [
@@ -373,10 +387,10 @@ def test_rows_that_are_in_place_are_sorted_by_what_the_caller_names(spark):
         (
             lambda frame: frame.withColumn("key", F.upper(F.col("key").cast("string"))),
             "key",
-            "key=key is not the column",
+            "key is not the column `key` as",
         ),
-        (lambda frame: frame, "value", "key=value is not the column by which Kafka's partitions are made"),
-        (lambda frame: frame, ["key", "offset"], "key=key and offset is not the column"),
+        (lambda frame: frame, "value", "value is not the column `key` as the source delivers it, of one topic"),
+        (lambda frame: frame, ["key", "offset"], "key and offset is not the column"),
     ],
 )
 def test_an_order_that_is_not_known_is_refused(spark, change, key, why):

@@ -60,23 +60,26 @@ def moved_by(step: Step) -> str:
     return f"{step.name} may have moved rows"
 
 
-def sources_key(frame: DataFrame, name: str) -> bool:
-    """Whether a column is the key of records of one topic as the source delivers it. Only for a plan that keeps its
-    order. The same keys of another topic are in other tasks."""
+def source_columns(frame: DataFrame) -> frozenset[str]:
+    """The columns of records of one topic that are as the source delivers them, under their own names. Only for a plan
+    that keeps its order. Of several topics none: rows with the same key may be in several tasks."""
     try:
         plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark has no public API for it
-        columns, source = plan.output(), plan
+        source = plan
         while source.children().size():
             source = source.children().apply(0)
-        ids = {c.name(): c.exprId().id() for c in map(columns.apply, range(columns.size()))}
-        output = source.output()
-        keys = [c.exprId().id() for c in map(output.apply, range(output.size())) if c.name() == "key"]
         is_stream = source.getClass().getSimpleName() == "StreamingRelationV2"
         topic = (source.extraOptions() if is_stream else source.options()).get("subscribe")
+        unchanged = _attributes(plan.output()) & _attributes(source.output())
     except Exception as error:  # noqa: BLE001 - many types of errors mean that it is not accessible
         log.debug("cannot read the columns of the plan: %s", error)
-        return False
-    return ids.get(name) in keys and topic is not None and "," not in str(topic)
+        return frozenset()
+    return frozenset(name for name, _ in unchanged) if topic is not None and "," not in str(topic) else frozenset()
+
+
+def _attributes(output: Any) -> set[tuple[str, int]]:
+    columns = (output.apply(at) for at in range(output.size()))
+    return {(str(column.name()), int(column.exprId().id())) for column in columns}
 
 
 def plan_of(frame: DataFrame) -> Step | None:

@@ -19,11 +19,9 @@ class Pace:
     """What a call waits for before its time begins."""
 
     def __init__(self, per_second: float, tasks: int, task: int, clock: Clock) -> None:
-        """`task`: the number of this one, from 0."""
-        if not 0 <= task < tasks:
-            raise AssertionError(f"task {task} of {tasks} has no share of {per_second:g} calls per second")
+        """`task`: the number of this one in its stage. In a union the tasks of the others come before it."""
         self._period = tasks / per_second
-        self._phase = self._period * task / tasks
+        self._phase = self._period * (task % tasks) / tasks
         self._clock = clock
         self._offset = clock.wall() - clock.monotonic()  # the grid is the same in all processes, and no clock is set
         self._turn: int | None = None

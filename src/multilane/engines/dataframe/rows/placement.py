@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from multilane.engines.dataframe.lineage import Step, keeps_order, moved_by, plan_of, sources_key
+from multilane.engines.dataframe.lineage import Step, keeps_order, moved_by, plan_of, source_columns
 from multilane.errors import ConfigError
 from multilane.logs import logger
 
@@ -29,6 +29,7 @@ log = logger(__name__)
 
 _KEY: Final = "__multilane_key"
 _ORDER: Final = "__multilane_order_{}"
+_RECORD_KEY: Final = "key"
 _OFFSET: Final = "offset"
 _PACED: Final = "max_per_second is shared by a known number of tasks, so the rows are shuffled by key"
 
@@ -60,8 +61,7 @@ def placed(
     columns = [F.col(name) for name in keys]
     has_one = reduce(or_, [column.isNotNull() for column in columns])
     rows = frame.select("*", F.when(has_one, F.xxhash64(*columns)).alias(_KEY))
-    is_in_order = not moved and (not order or tuple(order) == (_OFFSET,))
-    if is_in_order:
+    if not moved and (not order or (tuple(order) == (_OFFSET,) and _OFFSET in source_columns(frame))):
         return Placed(rows, has_key=True)
     many = (tasks or _tasks(frame)) if moved else None
     if many is not None:
@@ -100,8 +100,8 @@ def _moved(frame: DataFrame, keys: Sequence[str]) -> str:
         return "Spark shows no plan (Spark Connect)"
     if not keeps_order(plan):
         return moved_by(plan)
-    if len(keys) > 1 or not sources_key(frame, keys[0]):
-        return f"key={' and '.join(keys)} is not the column by which Kafka's partitions are made, which is key"
+    if len(keys) > 1 or keys[0] != _RECORD_KEY or _RECORD_KEY not in source_columns(frame):
+        return f"{' and '.join(keys)} is not the column `key` as the source delivers it, of one topic"
     return ""
 
 
