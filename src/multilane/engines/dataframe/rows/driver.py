@@ -42,7 +42,7 @@ class LaneOptions(TypedDict, total=False):
     key: str | Sequence[str] | None  # one call at a time for rows with the same (default: rows are independent)
     order_by: str | Sequence[str] | None  # the order of the rows of a key (default: that of Kafka, where it is intact)
     lanes: int  # concurrent calls of each task (default: 20)
-    tasks: int | None  # of the shuffle by key (default: the cluster's cores)
+    tasks: int | None  # of the shuffle (default: with a key, the cluster's cores)
     returns: Any  # the type of a result (default: the function's annotation)
     batch_size: int  # rows of a call, for a function that takes several (default: 100)
     retries: int  # calls after the first one, for a row whose call has failed (default: 0)

@@ -121,10 +121,12 @@ def _is_hashable(kind: DataType) -> bool:
 
 
 def _tasks(frame: DataFrame) -> int:
-    """Not left to Spark, which would make few tasks of small rows, however long their calls take."""
+    """Not left to Spark, which would make few tasks of small rows, however long their calls take. With dynamic
+    allocation the cores of this moment say nothing."""
     session: Any = frame.sparkSession
     try:
-        return int(session.sparkContext.defaultParallelism)
+        if session.conf.get("spark.dynamicAllocation.enabled", "false").strip().lower() != "true":
+            return int(session.sparkContext.defaultParallelism)
     except Exception as error:  # noqa: BLE001 - Spark Connect raises errors of several types
         log.debug("no Spark context: %s", error)
-        return int(session.conf.get("spark.sql.shuffle.partitions"))
+    return int(session.conf.get("spark.sql.shuffle.partitions"))
