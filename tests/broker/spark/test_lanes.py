@@ -428,6 +428,8 @@ def test_what_is_refused_before_a_task_starts(spark):
         (rows, asked, {"timeout": "soon"}, "timeout='soon': .*'500ms'"),
         (rows, asked, {"max_per_second": 0}, "max_per_second=0: pass a number above 0"),
         (rows, asked, {"max_per_second": 5}, "max_per_second is shared by all tasks, and .* pass tasks="),
+        (rows, asked, {"tasks": 0}, "tasks=0: pass a whole number, 1 or more"),
+        (rows, asked, {"key": "id", "order_by": "nested"}, "order_by='nested' is struct<a:int>, which has no order"),
         (rows, asked, {"tasks": -1}, "tasks=-1: pass a whole number, 1 or more"),
         (topic_of(spark), asked, {"key": "key", "max_per_second": 5}, "max_per_second is shared .* Pass order_by="),
         (rows, asked, {"breaker": "on"}, "breaker='on': one of off, pause, stop"),

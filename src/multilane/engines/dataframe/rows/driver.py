@@ -130,11 +130,10 @@ def _settings(function: RowFunction, options: LaneOptions) -> LaneSettings:
             given[name] = _seconds(name, given[name])
     if not is_single:
         given.setdefault("batch_size", _BATCH)
-    least = {"lanes": 1, "retries": 0, "batch_size": 1 if is_single else 2, "tasks": 1}
-    for name, lowest in least.items():
-        value = (options.get("tasks") or lowest) if name == "tasks" else given.get(name, lowest)
-        if not isinstance(value, int) or value < lowest:
-            raise ConfigError(f"{name}={value!r}: pass a whole number, {lowest} or more")
+    _check_whole("lanes", given.get("lanes", 1), 1)
+    _check_whole("tasks", 1 if options.get("tasks") is None else options["tasks"], 1)
+    _check_whole("retries", given.get("retries", 0), 0)
+    _check_whole("batch_size", given.get("batch_size", 1), 1 if is_single else 2)
     if given.get("timeout") == 0:
         raise ConfigError("timeout=0: pass how long a call may take")
     pace = given.get("max_per_second")
@@ -143,6 +142,11 @@ def _settings(function: RowFunction, options: LaneOptions) -> LaneSettings:
     if given.get("breaker", "off") not in _BREAKERS:
         raise ConfigError(f"breaker={given['breaker']!r}: one of {', '.join(_BREAKERS)}")
     return LaneSettings(**given)
+
+
+def _check_whole(name: str, value: object, lowest: int) -> None:
+    if not isinstance(value, int) or value < lowest:
+        raise ConfigError(f"{name}={value!r}: pass a whole number, {lowest} or more")
 
 
 def _seconds(name: str, value: float | str) -> float:

@@ -88,9 +88,11 @@ def _check_columns(frame: DataFrame, names: Sequence[str], option: str) -> None:
                 f"{option}={name!r}: the DataFrame has no such column. Its columns are {', '.join(frame.columns)}"
             )
         try:
-            frame.select(F.xxhash64(F.col(name)) if option == "key" else F.col(name)).schema  # noqa: B018 - analyzes it
+            kind = frame.select(F.xxhash64(F.col(name)) if option == "key" else F.col(name)).schema[0].dataType
         except Exception as error:
             raise ConfigError(f"{option}={name!r}: {str(error).splitlines()[0]}") from error
+        if isinstance(kind, StructType | ArrayType | MapType):
+            raise ConfigError(f"{option}={name!r} is {kind.simpleString()}, which has no order: name a field of it")
 
 
 def _moved(frame: DataFrame, keys: Sequence[str]) -> str:

@@ -160,6 +160,8 @@ class FunctionLanes:
 
 
 class _PacedListener(Listener):
+    """Its calls wait for their turn before their time begins."""
+
     pace: Pace | None = None
 
     @property
