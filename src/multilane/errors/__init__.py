@@ -70,7 +70,7 @@ from multilane.errors.processing import (
     ResultNotStored,
     UndecodablePayload,
     WrongFailures,
-    WrongResults,
+    WrongResult,
 )
 from multilane.errors.records import (
     BlockFull,
@@ -147,7 +147,7 @@ __all__ = [
     "WireError",
     "WrongFailures",
     "WrongListener",
-    "WrongResults",
+    "WrongResult",
     "WrongRows",
     "WrongSubscription",
     "broker_error",

@@ -45,8 +45,8 @@ class WrongFailures(MultilaneError):
     """A batch function returned failures that are not records of its batch."""
 
 
-class WrongResults(MultilaneError):
-    """A batch function did not return one result for each record of its batch."""
+class WrongResult(MultilaneError):
+    """A function returned something that is not one result for each of its records or rows."""
 
 
 class ResultNotStored(MultilaneError):

@@ -49,6 +49,7 @@ class Work:
         self.listener = listener
         self.window = listener.window
         self.max_processing_time = rules.max_processing_time
+        self._time_option = rules.time_option
         self.gate = rules.gate
         self.fence = rules.fence
         self.slow_calls = rules.slow_calls
@@ -193,7 +194,9 @@ class Work:
         return error
 
     def _timeout(self) -> ProcessingTimeout:
-        return ProcessingTimeout(f"{self.listener} took longer than {self.max_processing_time:g} s (maxProcessingTime)")
+        return ProcessingTimeout(
+            f"{self.listener} took longer than {self.max_processing_time:g} s ({self._time_option})"
+        )
 
     # --- a window ----------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class WorkRules:
     slow_calls: SlowCalls = field(default_factory=SlowCalls)
     results: StoresResults | None = None  # None: what the function returns is not published
     order_of: OrderOf = field(default_factory=by_key)  # decides which records wait behind one that stays in place
+    time_option: str = "maxProcessingTime"  # the option with the limit, for messages
 
 
 def echoes(failures: CallErrors) -> Iterator[Record]:

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from multilane.errors import UndecodablePayload, WrongFailures, WrongResults
+from multilane.errors import UndecodablePayload, WrongFailures, WrongResult
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.call_timer import CallTimer
 from multilane.listeners.context import CURRENT, Context
@@ -277,7 +277,7 @@ class Listener:
         values = _values(returned)
         if values is None or len(values) != len(records):
             what = type(returned).__name__ if values is None else f"{len(values)} results"
-            raise WrongResults(
+            raise WrongResult(
                 f"{self} returned {what} for {len(records)} records: with results it returns a list with one result "
                 "for each record (None for none, an exception for a failure), or a dict of the failures"
             )

@@ -74,12 +74,12 @@ def _json_reader(wanted: Any) -> Callable[[bytes], Any]:
         try:
             return validate(value)
         except ValidationError as error:
-            raise UndecodablePayload(f"its value is not a valid {_name(wanted)}: {_first_faults(error)}") from None
+            raise UndecodablePayload(f"its value is not a valid {_name(wanted)}: {first_faults(error)}") from None
 
     return read
 
 
-def _first_faults(error: Any) -> str:
+def first_faults(error: Any) -> str:
     """The path and message of the first few faults, without the input, which pydantic would show."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
     first = ["/".join(map(str, f["loc"])) + (": " if f["loc"] else "") + f["msg"] for f in faults[:3]]

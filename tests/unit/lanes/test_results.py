@@ -179,7 +179,7 @@ async def test_a_batch_that_returns_another_number_of_results_fails_and_publishe
 
     async with world(handler, topic, window=THREE) as w:
         await w.give("a", "b", "c")
-        assert sorted(w.failures.failed) == [(n, "WrongResults") for n in range(3)]
+        assert sorted(w.failures.failed) == [(n, "WrongResult") for n in range(3)]
     assert topic.values == []
 
 

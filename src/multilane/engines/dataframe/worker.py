@@ -8,34 +8,31 @@ ends when each of its records is settled. Owns the applications of this process.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
 from multilane.clock import SystemClock
 from multilane.engines.dataframe.block_runner import BlockRunner, Settled
+from multilane.engines.dataframe.spark_task import LoopThread, current_task, show_log
 from multilane.engines.dataframe.task_reports import CompletedTask, CompletedTasks, StageWork
 from multilane.engines.dataframe.worker_progress import TaskReport
 from multilane.engines.worker_environment import in_worker_environment, load, resolve_home
 from multilane.errors import ConfigError
-from multilane.lanes.interpreter import loop_on_thread
-from multilane.logs import logger
 from multilane.spark.packing import UNPACKED
 from multilane.wire.records.arrow_rows import blocks_of
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
-T = TypeVar("T")
 _CLOCK: Final = SystemClock()
-_QUERY_ID: Final = "sql.streaming.queryId"  # Spark sets it for the tasks of a query
 _ROWS: Final = 10_000  # rows of a batch that is sorted here
 _LOG_ORDER: Final = ("topic", "partition", "offset")
 OUTCOMES: Final = "topic string, partition int, offset bigint, outcome string, error string"
@@ -63,13 +60,6 @@ class StageSpec:
     reports: Accumulator[CompletedTasks] | None = None  # what tasks did, for the driver; None: Spark cannot carry it
 
 
-@dataclass(frozen=True, slots=True)
-class _SparkTask:
-    number: int
-    stage: int
-    query: str | None  # the id of the streaming query that it belongs to
-
-
 class WorkerApp(Protocol):
     """What the factory creates."""
 
@@ -88,30 +78,24 @@ def serve(spec: StageSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     first = next(rows, None)
     if first is None:
         return  # no rows: create nothing
-    task, began = _spark_task(), _CLOCK.monotonic()
+    task, began = current_task(), _CLOCK.monotonic()
     with _worker_environment(spec, task.number):
         worker = _worker(spec)
-        _show_log(spec.log_level)
+        show_log(spec.log_level)
         block_runner = worker.run(worker.app.begin_task(spec.consumer, in_stream=task.query is not None))
         is_finished = False
         try:
-            for batch in _in_order(first, rows) if spec.sorts else _with(first, rows):
+            for batch in _in_order(first, rows) if spec.sorts else chain([first], rows):
                 yield from _outcomes(worker.run(block_runner.process(list(blocks_of(batch)))))
             yield from _outcomes(worker.run(block_runner.finish()))
             is_finished = True
         finally:
             if not is_finished:
                 worker.run(block_runner.abort())
-            total = None if task.query is not None else f"total of task {task.number} in stage {task.stage}"
-            news = worker.run(worker.app.end_task(total))
+            news = worker.run(worker.app.end_task(task.total))
             if spec.reports is not None:
                 work = StageWork.of(spec.target, task.stage, task.query)
                 spec.reports.add([CompletedTask(work, _CLOCK.monotonic() - began, news)])
-
-
-def _with(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
 
 
 def _in_order(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -142,15 +126,12 @@ def _outcomes(settled: Iterable[Settled]) -> Iterator[pa.RecordBatch]:
 class _Worker:
     def __init__(self, make: Callable[[str], WorkerApp], target: str) -> None:
         self.app = make(target)
-        self._stack = ExitStack()
-        self._loop = self._stack.enter_context(loop_on_thread("multilane-stage"))
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        self._loop = LoopThread("multilane-stage")
+        self.run = self._loop.run
 
     def close(self) -> None:
         self.run(self.app.close())
-        self._stack.close()
+        self._loop.close()
 
 
 _workers: dict[tuple[str, str], _Worker] = {}
@@ -179,23 +160,3 @@ def _worker_environment(spec: StageSpec, number: int) -> Iterator[None]:
         )
     with in_worker_environment(spec.home, number, forgets=False):
         yield
-
-
-def _spark_task() -> _SparkTask:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None:
-        return _SparkTask(0, 0, None)
-    return _SparkTask(context.partitionId(), context.stageId(), context.getLocalProperty(_QUERY_ID))
-
-
-def _show_log(level: int) -> None:
-    """Write this library's log to the worker's stderr, unless the application has configured logging. Other loggers are
-    left alone: the process belongs to the session."""
-    ours = logger("multilane")
-    if not ours.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s worker %(process)d %(levelname)s %(message)s"))
-        ours.addHandler(handler)
-        ours.setLevel(level)
