@@ -124,7 +124,8 @@ class App:
                     select=options.get("select"),
                     route=options.get("route"),
                     interceptors=options.get("interceptors") or Interceptors(),
-                )
+                ),
+                self.config.cluster(config.cluster),
             )
             return function
 

@@ -67,7 +67,9 @@ from multilane.errors.processing import (
     ProcessingTimeout,
     ProduceFailed,
     PublishStopped,
+    RegistryUnavailable,
     UndecodablePayload,
+    UnknownSchema,
     WrongFailures,
 )
 from multilane.errors.records import (
@@ -130,6 +132,7 @@ __all__ = [
     "ProduceFailed",
     "PublishStopped",
     "RecordBatchError",
+    "RegistryUnavailable",
     "SaslError",
     "SparkStartError",
     "TargetNotFound",
@@ -137,6 +140,7 @@ __all__ = [
     "TooManyCommits",
     "UndecodablePayload",
     "UnknownBrokerCode",
+    "UnknownSchema",
     "UnsendableRequest",
     "UnsupportedBatch",
     "UnsupportedVersion",

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from multilane.errors import ConfigError
-from multilane.spark.avro.payload import Avro
+from multilane.registry.formats import Avro
 
 PAYLOAD: Final = "payload"
 _PLAIN: Final[Mapping[str, DataType]] = {"integer": LongType(), "number": DoubleType(), "boolean": BooleanType()}

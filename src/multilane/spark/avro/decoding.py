@@ -19,9 +19,9 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from multilane.registry.avro_schemas import fastavro, parsed, plain, text_of
+from multilane.registry.formats import Avro
 from multilane.spark.avro.columns import Struct
-from multilane.spark.avro.payload import Avro
-from multilane.spark.avro.schemas import fastavro, parsed, plain, text_of
 from multilane.spark.avro.shapes import shape_of
 
 _MAGIC: Final = 0
