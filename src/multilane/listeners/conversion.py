@@ -62,7 +62,7 @@ def _first_faults(error: Any) -> str:
 
 
 def _is_msgspec(wanted: Any) -> bool:
-    return isinstance(wanted, type) and any(c.__module__.split(".")[0] == "msgspec" for c in wanted.__mro__)
+    return isinstance(wanted, type) and any((c.__module__ or "").split(".")[0] == "msgspec" for c in wanted.__mro__)
 
 
 def _msgspec_converter(wanted: Any, *, is_json: bool) -> Callable[[Any], Any]:

@@ -173,12 +173,10 @@ class RegisteredPayloads:
 
 
 def _converter_of(wanted: Any, payload_format: PayloadFormat) -> Callable[[Any], Any]:
-    if isinstance(payload_format, JsonSchema):
-        return converter(wanted, is_json=True)
-    convert = converter(wanted, is_json=False)
+    if isinstance(payload_format, Protobuf) and wanted is payload_format.message:
+        return _itself
+    convert = converter(wanted, is_json=isinstance(payload_format, JsonSchema))
     if isinstance(payload_format, Protobuf):
-        if wanted is payload_format.message:
-            return _itself
         return lambda message: convert(plain(message))
     return convert
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from urllib.request import HTTPSHandler, Request, build_opener
 
 from multilane.config.app.registry import SchemaRegistryConfig
-from multilane.errors import ConfigError, RegistryUnavailable
+from multilane.errors import ConfigError
 from multilane.registry.answers import (
     AVRO,
     JSON,
@@ -32,6 +32,7 @@ from multilane.registry.answers import (
     unreadable,
 )
 from multilane.registry.framing import SchemaId
+from multilane.registry.protobuf_reader import messages_of
 
 _PATHS: Final = {"global id": "globalIds", "content id": "contentIds"}
 _NOT_FOUND: Final = 404
@@ -59,14 +60,14 @@ class ApicurioApi:
         path = f"ids/{_PATHS[wanted.kind]}/{wanted.number}"
         text, content_type = self._get(path, wanted)
         found = dict(self._references(f"{path}/references", wanted, {}))
-        return WriterSchema(f"schema {wanted}", _kind(text, content_type), text, tuple(found.items()))
+        return WriterSchema(f"schema {wanted}", _kind(text, content_type, self._url), text, tuple(found.items()))
 
     def latest(self, subject: str) -> WriterSchema:
         """Of the default group, where Apicurio's serialisers register schemas by their topic."""
         newest = f"groups/default/artifacts/{quote(subject, safe='')}"
         path = newest if self._is_v2 else f"{newest}/versions/branch=latest/content"
         text, content_type = self._get(path, f"artifact {subject}")
-        return WriterSchema(f"the newest schema of {subject}", _kind(text, content_type), text)
+        return WriterSchema(f"the newest schema of {subject}", _kind(text, content_type, self._url), text)
 
     def _references(
         self, path: str, wanted: SchemaId, seen: dict[tuple[object, ...], None]
@@ -117,14 +118,14 @@ def _parsed(text: str, url: str, what: object) -> list[Mapping[str, Any]]:
     raise unreadable(url, what)
 
 
-def _kind(text: str, content_type: str) -> str:
-    """Apicurio states the media type of a schema, and JSON is that of Avro and of JSON Schema."""
-    if content_type.endswith("protobuf"):
-        return PROTOBUF
+def _kind(text: str, content_type: str, url: str) -> str:
+    """Apicurio states the media type of a schema, but none for content ids, and JSON is that of two formats."""
     try:
         schema = json.loads(text)
     except ValueError:
-        raise RegistryUnavailable(f"the schema registry answered with {content_type}, which is not a schema") from None
+        if content_type.endswith("protobuf") or next(messages_of(text), None) is not None:
+            return PROTOBUF
+        raise unreadable(url, "a schema") from None
     is_json = isinstance(schema, dict) and ("$schema" in schema or schema.get("type") in _JSON_ONLY)
     return JSON if is_json else AVRO
 

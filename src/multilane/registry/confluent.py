@@ -9,7 +9,8 @@ off: who asks decides when to ask again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final
 
 from multilane.config.app.registry import SchemaRegistryConfig
 from multilane.errors import ConfigError, MultilaneError
@@ -26,7 +27,6 @@ from multilane.registry.answers import (
 from multilane.registry.framing import SchemaId
 
 _UNKNOWN: Final = (40401, 40402, 40403)  # subject, version, schema: the registry's own codes, not any page's 404
-T = TypeVar("T")
 
 
 class ConfluentApi:
@@ -42,40 +42,44 @@ class ConfluentApi:
             ) from None
         self._url = config.url
         self._refusal = SchemaRegistryError
+        self._client: Callable[[], Any] = partial(SchemaRegistryClient, _settings(config))
         try:
-            self._client = SchemaRegistryClient(_settings(config))
+            with self._client():
+                pass
         except (OSError, ValueError) as error:  # certificates
             raise ConfigError(f"schemaRegistry: its certificates cannot be used: {error}") from None
 
     def schema(self, wanted: SchemaId) -> WriterSchema:
-        found = self._asked(wanted, lambda: self._client.get_schema(wanted.number))
-        return self._whole(f"schema {wanted}", found)
+        with self._client() as client:  # it is seldom needed: no connection is kept
+            found = self._asked(wanted, lambda: client.get_schema(wanted.number))
+            return self._whole(client, f"schema {wanted}", found)
 
     def latest(self, subject: str) -> WriterSchema:
-        what = f"subject {subject}"
-        found = self._asked(what, lambda: self._client.get_latest_version(subject))
-        return self._whole(f"schema id {found.schema_id} ({subject}, version {found.version})", found.schema)
+        with self._client() as client:
+            found = self._asked(f"subject {subject}", lambda: client.get_latest_version(subject))
+            name = f"schema id {found.schema_id} ({subject}, version {found.version})"
+            return self._whole(client, name, found.schema)
 
-    def _whole(self, name: str, schema: Any) -> WriterSchema:
+    def _whole(self, client: Any, name: str, schema: Any) -> WriterSchema:
         if not isinstance(schema.schema_str, str):
             raise unreadable(self._url, name)
-        found = dict(self._references(name, schema, {}))
-        return WriterSchema(name, schema.schema_type or AVRO, schema.schema_str, tuple(found.items()))
+        references = dict(self._references(client, name, schema, set()))
+        return WriterSchema(name, schema.schema_type or AVRO, schema.schema_str, tuple(references.items()))
 
-    def _references(self, name: str, schema: Any, seen: dict[tuple[str, int], None]) -> Iterator[tuple[str, str]]:
+    def _references(self, client: Any, name: str, schema: Any, seen: set[object]) -> Iterator[tuple[str, str]]:
         for reference in schema.references or ():
             place = (reference.subject, reference.version)
             if place in seen:
                 continue
-            seen[place] = None
+            seen.add(place)
             if len(seen) > MOST_REFERENCES:
                 raise too_many_references(self._url, name)
             what = f"subject {reference.subject}, version {reference.version}"
-            found = self._asked(what, lambda place=place: self._client.get_version(*place)).schema
-            yield from self._references(name, found, seen)
+            found = self._asked(what, partial(client.get_version, *place)).schema
+            yield from self._references(client, name, found, seen)
             yield reference.name, found.schema_str
 
-    def _asked(self, what: object, ask: Callable[[], T]) -> T:
+    def _asked(self, what: object, ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except self._refusal as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, Final
 
 from multilane.errors import ConfigError, UndecodablePayload, printable
@@ -19,7 +18,7 @@ from multilane.registry.answers import WriterSchema
 _MASK: Final = "..."
 
 
-def jsonschema_rs() -> ModuleType:
+def jsonschema_rs() -> Any:
     try:
         import jsonschema_rs
     except ImportError:

@@ -8,6 +8,7 @@ check: whether the payload is such a message at all, and not another one of the 
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -49,7 +50,34 @@ def parse(message: Any, content: bytes) -> Any:
 
 
 def messages_of(text: str) -> Iterator[tuple[tuple[int, ...], str]]:
-    """The messages that a .proto text declares: indexes, outermost first, and the full name."""
+    """The messages of a schema: indexes, outermost first, and the full name. The schema is a .proto text, or its
+    compiled form in base64: Python's serialiser registers that, and not every registry turns it into text."""
+    compiled = _compiled(text)
+    return _messages_of_text(text) if compiled is None else _nested(compiled.message_type, (), compiled.package)
+
+
+def _compiled(text: str) -> Any:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+
+    try:
+        return FileDescriptorProto.FromString(content)
+    except DecodeError:
+        return None
+
+
+def _nested(messages: Any, above: tuple[int, ...], scope: str) -> Iterator[tuple[tuple[int, ...], str]]:
+    for index, message in enumerate(messages):
+        path, name = (*above, index), f"{scope}.{message.name}" if scope else message.name
+        yield path, name
+        yield from _nested(message.nested_type, path, name)
+
+
+def _messages_of_text(text: str) -> Iterator[tuple[tuple[int, ...], str]]:
     package, path = "", []
     counts: list[int] = [0]  # messages so far, for each enclosing block
     names: list[str | None] = []  # of the enclosing blocks; None: not a message

@@ -10,7 +10,7 @@ turn. Owns the API's client; decodes nothing.
 from __future__ import annotations
 
 import threading
-from typing import Final
+from typing import Any, Final
 
 from multilane.clock import Clock, SystemClock
 from multilane.config.app.registry import APICURIO, SchemaRegistryConfig
@@ -77,7 +77,7 @@ class SchemaRegistry:
         return found
 
 
-def _make_room(kept: dict[SchemaId, object] | dict[SchemaId, WriterSchema]) -> None:
+def _make_room(kept: dict[SchemaId, Any]) -> None:
     """The oldest goes."""
     while len(kept) >= MOST_SCHEMAS:
         kept.pop(next(iter(kept)))

@@ -56,8 +56,9 @@ def _in(node: TreeNode, path: tuple[str, ...]) -> Iterator[Found]:
 def _in_logins(node: Branch, path: tuple[str, ...]) -> Iterator[Found]:
     for holder, keys in _LOGINS.items():
         login = node.get(holder.casefold())
-        for key in keys if isinstance(login, Branch) else ():
-            held = login.entries.get(key)
+        held_keys = login.entries if isinstance(login, Branch) else {}
+        for key in keys:
+            held = held_keys.get(key)
             if held is not None and _is_literal(held.node):
                 yield held.node.location, joined(*path, holder, held.key)
 
