@@ -197,12 +197,28 @@ class App:
         self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: object
     ) -> DataFrame:
         """Read the topic of a consumer as a streaming Spark DataFrame, for plain Spark SQL; no listener runs. A model
-        (pydantic, JSON Schema, StructType, `Avro`) adds a column `payload`. The options are those of
-        `format("multilane")`."""
+        (pydantic, dataclass, JSON Schema, StructType, `Avro`) adds the columns `payload` and `payload_error`. The
+        options are those of `format("multilane")`."""
         from multilane.spark.topic_frames import stream_of
 
         group = self.config.consumer(name)
         return stream_of(spark, group, self.config.cluster(group.cluster), model, options)
+
+    def table(
+        self,
+        name: str,
+        model: Any = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Read what the topic of a consumer has now as a batch DataFrame, with the columns of `stream`: everything, or
+        the records of a time (up to but not including `until`) or of the offsets that the options name."""
+        from multilane.spark.topic_frames import Times, table_of
+
+        group, spark = self.config.consumer(name), options.pop("spark", None)
+        return table_of(spark, group, self.config.cluster(group.cluster), model, Times(since, until), options)
 
     def handle(self, frame: DataFrame, name: str, **options: Unpack[StageOptions]) -> DataFrame:
         """Run the listener of a consumer on the rows of a batch or streaming DataFrame, on lanes in Spark's workers, in

@@ -10,7 +10,8 @@ with their path; a column that silently holds nulls would be worse.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import is_dataclass
+from typing import Any, Final, is_typeddict
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -28,26 +29,40 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from multilane.config.app.cluster import ClusterConfig
 from multilane.errors import ConfigError
 from multilane.registry.formats import Avro
+from multilane.spark.json_payload import checked, parsed
 
 PAYLOAD: Final = "payload"
+PAYLOAD_ERROR: Final = "payload_error"
+_DECODED: Final = "__multilane_decoded"
 _PLAIN: Final[Mapping[str, DataType]] = {"integer": LongType(), "number": DoubleType(), "boolean": BooleanType()}
 _TEXTS: Final[Mapping[str, DataType]] = {"date-time": TimestampType(), "date": DateType()}
 
 
-def with_payload(frame: DataFrame, model: Any) -> DataFrame:
-    """Adds a column `payload` with the model's fields. If a value is not valid JSON for the model, the fields are null;
-    if it is not valid Avro, the payload itself is null."""
+def with_payload(frame: DataFrame, model: Any, cluster: ClusterConfig | None = None, topic: str = "") -> DataFrame:
+    """Adds a column `payload` with the model's fields and a column `payload_error`. Where a value is not a valid
+    payload, `payload` is null and `payload_error` says why; of a null value both are null."""
     if isinstance(model, Avro):
         from multilane.spark.avro.decoding import decoding
+        from multilane.spark.registry_plan import newest_avro, registry_plan
 
-        return frame.withColumn(PAYLOAD, decoding(model)(F.col("value")))
-    return frame.withColumn(PAYLOAD, F.from_json(F.col("value").cast("string"), struct_of(model)))
+        plan = registry_plan(model, cluster)
+        decode = decoding(model, plan, newest_avro(model, cluster, topic))
+        decoded = frame.withColumn(_DECODED, decode(*map(F.col, ("value", "topic", "partition", "offset"))))
+        found, error = F.col(_DECODED)["payload"], F.col(_DECODED)["error"]
+    else:
+        struct = struct_of(model)
+        text = F.col("value").cast("string")
+        decoded = frame.withColumn(_DECODED, parsed(text, struct))
+        found, error = checked(text, F.col(_DECODED), struct)
+    return decoded.withColumn(PAYLOAD, found).withColumn(PAYLOAD_ERROR, error).drop(_DECODED)
 
 
 def struct_of(model: Any) -> StructType:
-    """The Spark type of a pydantic model or a JSON Schema (a mapping); a StructType is returned as it is."""
+    """The Spark type of a pydantic model, a dataclass or a JSON Schema (a mapping); a StructType is returned as it is.
+    A required field is not nullable."""
     if isinstance(model, StructType):
         return model
     schema = model if isinstance(model, Mapping) else _schema_of(model)
@@ -58,12 +73,17 @@ def struct_of(model: Any) -> StructType:
 
 
 def _schema_of(model: Any) -> Mapping[str, Any]:
-    try:
-        schema: Mapping[str, Any] = model.model_json_schema()
-    except AttributeError:
-        wanted = "give a pydantic model, a JSON Schema, a StructType or multilane.Avro(...)"
-        raise ConfigError(f"{model!r} is not a payload type: {wanted}") from None
-    return schema
+    schema: Mapping[str, Any]
+    if hasattr(model, "model_json_schema"):
+        schema = model.model_json_schema()
+        return schema
+    if isinstance(model, type) and (is_dataclass(model) or is_typeddict(model)):
+        from pydantic import TypeAdapter
+
+        schema = TypeAdapter(model).json_schema()
+        return schema
+    wanted = "give a pydantic model, a dataclass, a JSON Schema, a StructType or multilane.Avro(...)"
+    raise ConfigError(f"{model!r} is not a payload type: {wanted}")
 
 
 class _StructReading:
@@ -106,11 +126,21 @@ class _StructReading:
         if kind == "array" and "items" in schema:
             return ArrayType(self.type_of(schema["items"], f"an item of {at}"))
         if kind == "object" and "properties" in schema:
-            fields = schema["properties"].items()
-            return StructType([StructField(name, self.type_of(field, f"{at}.{name}")) for name, field in fields])
+            return StructType([self._field(name, schema, f"{at}.{name}") for name in schema["properties"]])
         if kind == "object" and isinstance(rest, Mapping):
             return MapType(StringType(), self.type_of(rest, f"a value of {at}"))
         return None
+
+    def _field(self, name: str, schema: Mapping[str, Any], at: str) -> StructField:
+        field = schema["properties"][name]
+        is_required = name in schema.get("required", ()) and not _may_be_null(field)
+        return StructField(name, self.type_of(field, at), nullable=not is_required)
+
+
+def _may_be_null(schema: Mapping[str, Any]) -> bool:
+    declared = schema.get("type")
+    branches = (*schema.get("anyOf", ()), *schema.get("oneOf", ()))
+    return "null" in (declared if isinstance(declared, list) else [declared]) or any(map(_may_be_null, branches))
 
 
 def _kind(schema: Mapping[str, Any]) -> str | None:

@@ -95,8 +95,18 @@ def written(schema, value) -> bytes:
     return out.getvalue()
 
 
+def decoded(avro: Avro, *payloads: bytes | None) -> list[tuple[object, str | None]]:
+    found = Decoder(plan_of(avro)).array(pa.array(payloads, pa.binary()))
+    return list(zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True))
+
+
 def read(avro: Avro, *payloads: bytes | None) -> list[object]:
-    return Decoder(plan_of(avro)).array(pa.array(payloads, pa.binary())).to_pylist()
+    """An error goes with each payload that is null although its value is not, and only with those."""
+    found = decoded(avro, *payloads)
+    assert [error is not None for _, error in found] == [
+        value is not None and payload is None for value, (payload, _) in zip(payloads, found, strict=True)
+    ]
+    return [payload for payload, _ in found]
 
 
 def record(*fields, **more):

@@ -1,0 +1,61 @@
+"""JSON payloads as Spark columns: parsed by Spark itself, with what is wrong as text.
+
+Thread: application.
+
+Spark's `from_json` turns a value that does not fit into nulls. Here such a payload is null as a whole, and its error
+says why: invalid JSON, a value of another type, or a required field that is missing. Never puts a value into an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+
+_CORRUPT: Final = "__multilane_corrupt"  # where Spark puts a text that it could not parse as a whole
+NOT_JSON: Final = "the value is not JSON, or has a field of another type"
+_NOT_TEXT: Final = "the value is not UTF-8"
+
+
+def parsed(text: Column, struct: StructType) -> Column:
+    """The struct of each text, with a field for `checked`."""
+    with_corrupt = StructType([*struct.fields, StructField(_CORRUPT, StringType())])
+    return F.from_json(text, with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT})
+
+
+def checked(text: Column, found: Column, struct: StructType) -> tuple[Column, Column]:
+    """(payload, error) of a parsed text: exactly one of them is null, or both if there is no text."""
+    error = F.when(text.isNotNull() & (found.isNull() | found[_CORRUPT].isNotNull()), F.lit(NOT_JSON))
+    error = error.when(~F.is_valid_utf8(text), F.lit(_NOT_TEXT))
+    for fault in _faults(found, struct, ""):
+        error = F.coalesce(error, fault)
+    return F.when(error.isNull(), found.dropFields(_CORRUPT)), error
+
+
+def _faults(column: Column, kind: DataType, at: str) -> Iterator[Column]:
+    """Texts, each null where nothing is wrong. A field that is not nullable is required."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            held, path = column[field.name], f"{at}.{field.name}".removeprefix(".")
+            if not field.nullable:
+                yield F.when(column.isNotNull() & held.isNull(), F.lit(f"{path} is missing or null"))
+            yield from _faults(held, field.dataType, path)
+    elif isinstance(kind, ArrayType):
+        yield from _faults_of_items(column, kind.elementType, f"an item of {at}")
+    elif isinstance(kind, MapType):
+        yield from _faults_of_items(F.map_values(column), kind.valueType, f"a value of {at}")
+
+
+def _faults_of_items(items: Column, kind: DataType, at: str) -> Iterator[Column]:
+    """The first fault of an array's items."""
+    if next(_faults(F.lit(None), kind, at), None) is None:
+        return
+
+    def first(item: Column) -> Column:
+        return reduce(F.coalesce, _faults(item, kind, at))
+
+    yield F.get(F.filter(F.transform(items, first), F.isnotnull), 0)
