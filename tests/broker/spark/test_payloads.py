@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -21,7 +22,7 @@ from registry_server import RegistryServer
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-PASSWORD = "open sesame"
+PASSWORD = os.environ["PATH"]  # a variable that the workers of a Spark that runs already have
 
 
 class Line(BaseModel):
@@ -95,8 +96,7 @@ def test_other_models(spark, model):
     assert [row.payload_error for row in found] == [None, "id is missing or null", NOT_JSON]
 
 
-def test_avro_by_a_registry_whose_password_no_plan_has(spark, monkeypatch):
-    monkeypatch.setenv("REGISTRY_PASSWORD", PASSWORD)  # workers of a local Spark have the driver's environment
+def test_avro_by_a_registry_whose_password_no_plan_has(spark):
     with RegistryServer(login=("u", PASSWORD)) as server:
         old = server.register("orders-value", samples.OLD)
         new = server.register("orders-value", samples.NEW)
@@ -109,7 +109,7 @@ def test_avro_by_a_registry_whose_password_no_plan_has(spark, monkeypatch):
             b"{}",
             None,
         ]
-        password = Secret(PASSWORD, "${REGISTRY_PASSWORD}")
+        password = Secret(PASSWORD, "${PATH}")
         registry = SchemaRegistryConfig(url=server.url, username="u", password=password)
         cluster = ClusterConfig(name="main", client_id="x", brokers="a:1", schema_registry=registry)
         frame = with_payload(frame_of(spark, *values), Avro(), cluster, "orders")

@@ -35,7 +35,7 @@ from multilane.spark.avro.columns import Struct
 from multilane.spark.avro.shapes import shape_of
 from multilane.spark.registry_plan import RegistryPlan, registry_of
 
-PATIENCE: Final = 120.0  # seconds that a task waits for a registry that is down
+PATIENCE: Final = 120.0
 _LOOK: Final = 1.0
 _MOST_READERS: Final = 1_000
 _TOO_LARGE: Final = "a number or a time of the value is too large for its column"
@@ -50,6 +50,7 @@ class AvroPlan:
     writers: tuple[tuple[int, str], ...] | None
     framing: str | None
     registry: RegistryPlan | None = None
+    patience: float = 0.0  # seconds that a task waits for a registry that is down
 
 
 class Place(NamedTuple):
@@ -70,7 +71,7 @@ def plan_of(avro: Avro, registry: RegistryPlan | None = None, newest: str | None
     if avro.writers is not None:
         sorted_writers = sorted(avro.writers.items())
         writers = tuple((number, text_of(given, f"the writer's schema {number}")) for number, given in sorted_writers)
-    plan = AvroPlan(reader, writer, writers, avro.framing, registry)
+    plan = AvroPlan(reader, writer, writers, avro.framing, registry, PATIENCE)
     Decoder(plan)
     return plan
 
@@ -100,11 +101,10 @@ def _no_place(row: int) -> Place:
 
 
 class Decoder:
-    def __init__(self, plan: AvroPlan, registry: SchemaRegistry | None = None, patience: float = PATIENCE) -> None:
+    def __init__(self, plan: AvroPlan) -> None:
         self.shape: Final[Struct] = shape_of(parsed(plan.reader, "the Avro schema"))
         self._plan = plan
-        self._patience = patience
-        self._registry = registry
+        self._registry: SchemaRegistry | None = None
         self._avro = AvroReader(Avro(_plain_text(plan.reader)))
         self._by_id: dict[SchemaId, Read] = {}
         for number, text in plan.writers or ():
@@ -167,14 +167,14 @@ class Decoder:
 
     def _registered(self, registry: SchemaRegistry, wanted: SchemaId, place: Callable[[int], Place], row: int) -> Read:
         clock, look = SystemClock(), threading.Event()
-        deadline = clock.monotonic() + self._patience
+        deadline = clock.monotonic() + self._plan.patience
         while True:
             try:
                 schema = registry.schema(wanted)
                 break
             except RegistryUnavailable as error:
                 if clock.monotonic() >= deadline:
-                    where = f"{place(row)} cannot be decoded, and {self._patience:g} s of waiting did not help"
+                    where = f"{place(row)} cannot be decoded, and {self._plan.patience:g} s of waiting did not help"
                     raise RegistryUnavailable(f"{where}: {error}") from None
                 look.wait(_LOOK)
         if schema.kind != AVRO:
