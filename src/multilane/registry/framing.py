@@ -16,7 +16,7 @@ from multilane.config.app.registry import APICURIO, CONFLUENT
 from multilane.errors import UndecodablePayload
 
 MAGIC: Final = 0
-_SIZES: Final = {CONFLUENT: 4, APICURIO: 8}
+ID_SIZES: Final = {CONFLUENT: 4, APICURIO: 8}
 _HEADERS: Final = {"apicurio.value.globalId": "global id", "apicurio.value.contentId": "content id"}
 _MOST_INDEXES: Final = 64  # of a Protobuf message: how deep it is nested
 _MOST_BITS: Final = 64
@@ -44,9 +44,9 @@ def framed(value: bytes, headers: RecordHeaders, wire_format: str) -> Framed:
     if wire_format == APICURIO:
         for name, content in reversed(headers):
             kind = _HEADERS.get(name)
-            if kind is not None and content is not None and len(content) == _SIZES[APICURIO]:
+            if kind is not None and content is not None and len(content) == ID_SIZES[APICURIO]:
                 return Framed(SchemaId(kind, int.from_bytes(content, "big")), 0)
-    size = _SIZES[wire_format]
+    size = ID_SIZES[wire_format]
     if len(value) <= size or value[0] != MAGIC:
         found = "is too short for" if len(value) <= size else "does not begin with"
         raise UndecodablePayload(

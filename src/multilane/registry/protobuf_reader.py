@@ -122,14 +122,14 @@ def _field(message: Any, field: Any) -> Any:
     if kind is not None and kind.GetOptions().map_entry:
         value = kind.fields_by_name["value"]
         return {key: _value(held[key], value) for key in held}
-    if _is_repeated(field):
+    if is_repeated(field):
         return [_value(one, field) for one in held]
     if field.has_presence and not message.HasField(field.name):
         return None
     return _value(held, field)
 
 
-def _is_repeated(field: Any) -> bool:
+def is_repeated(field: Any) -> bool:
     return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
 
 

@@ -21,6 +21,17 @@ NOT_JSON: Final = "the value is not JSON, or has a field of another type"
 _NOT_TEXT: Final = "the value is not UTF-8"
 
 
+def without_frame(value: Column, size: int) -> Column:
+    """What follows so many bytes."""
+    return F.substr(value, F.lit(size + 1)) if size else value
+
+
+def frame_error(value: Column, size: int) -> Column:
+    """Null where a zero byte and a schema id precede the payload."""
+    is_framed = (F.octet_length(value) >= size) & (F.substr(value, F.lit(1), F.lit(1)) == F.lit(b"\0"))
+    return F.when(~is_framed, F.lit(f"the value does not begin with a zero byte and a schema id of {size - 1} bytes"))
+
+
 def parsed(text: Column, struct: StructType) -> Column:
     """The struct of each text, with a field for `checked`."""
     with_corrupt = StructType([*struct.fields, StructField(_CORRUPT, StringType())])

@@ -21,8 +21,7 @@ from multilane.config.app.files.source_location import Problems, SourceLocation
 from multilane.config.app.files.tree import Scalar
 from multilane.config.app.registry import SchemaRegistryConfig
 from multilane.errors import ConfigError
-from multilane.registry.answers import AVRO
-from multilane.registry.formats import Avro, PayloadFormat
+from multilane.registry.formats import PayloadFormat
 from multilane.registry.schema_registry import SchemaRegistry
 from multilane.secret import Secret
 
@@ -78,18 +77,3 @@ def filled(plan: RegistryPlan, environment: Mapping[str, str]) -> SchemaRegistry
             )
         values[name] = Secret(found.text, source)
     return SchemaRegistryConfig(**values)
-
-
-def newest_avro(avro: Avro, cluster: ClusterConfig | None, topic: str) -> str | None:
-    """The reader's schema where the user gives none: the newest of the topic, as producers name it by default. Asked in
-    the driver."""
-    if avro.schema is not None or cluster is None or cluster.schema_registry is None:
-        return None
-    subject = f"{topic}-value"
-    found = SchemaRegistry(cluster.schema_registry).latest(subject)
-    if found.kind != AVRO or found.references:
-        what = "refers to other schemas" if found.references else f"is {found.kind}"
-        raise ConfigError(
-            f"{found.name} {what}: give the reader's schema, as in Avro('order.avsc', framing='registry')"
-        )
-    return found.text

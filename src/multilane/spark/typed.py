@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from typing import Any, Final, is_typeddict
+from typing import Annotated, Any, Final, get_args, get_origin, is_typeddict
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -31,8 +31,9 @@ from pyspark.sql.types import (
 
 from multilane.config.app.cluster import ClusterConfig
 from multilane.errors import ConfigError
-from multilane.registry.formats import Avro
-from multilane.spark.json_payload import checked, parsed
+from multilane.registry.formats import Avro, JsonSchema, Protobuf
+from multilane.registry.framing import ID_SIZES
+from multilane.spark.json_payload import checked, frame_error, parsed, without_frame
 
 PAYLOAD: Final = "payload"
 PAYLOAD_ERROR: Final = "payload_error"
@@ -44,20 +45,38 @@ _TEXTS: Final[Mapping[str, DataType]] = {"date-time": TimestampType(), "date": D
 def with_payload(frame: DataFrame, model: Any, cluster: ClusterConfig | None = None, topic: str = "") -> DataFrame:
     """Adds a column `payload` with the model's fields and a column `payload_error`. Where a value is not a valid
     payload, `payload` is null and `payload_error` says why; of a null value both are null."""
-    if isinstance(model, Avro):
-        from multilane.spark.avro.decoding import decoding
-        from multilane.spark.registry_plan import newest_avro, registry_plan
+    if isinstance(model, Avro | Protobuf):
+        from multilane.spark.registered import payload_decoding
 
-        plan = registry_plan(model, cluster)
-        decode = decoding(model, plan, newest_avro(model, cluster, topic))
+        decode = payload_decoding(model, cluster, topic)
         decoded = frame.withColumn(_DECODED, decode(*map(F.col, ("value", "topic", "partition", "offset"))))
         found, error = F.col(_DECODED)["payload"], F.col(_DECODED)["error"]
     else:
-        struct = struct_of(model)
-        text = F.col("value").cast("string")
+        plain_model, size = _unframed(model, cluster)
+        struct, content = struct_of(plain_model), without_frame(F.col("value"), size)
+        text = content.cast("string")
         decoded = frame.withColumn(_DECODED, parsed(text, struct))
         found, error = checked(text, F.col(_DECODED), struct)
+        if size:
+            error = F.coalesce(frame_error(F.col("value"), size), error)
+            found = F.when(error.isNull(), found)
     return decoded.withColumn(PAYLOAD, found).withColumn(PAYLOAD_ERROR, error).drop(_DECODED)
+
+
+def _unframed(model: Any, cluster: ClusterConfig | None) -> tuple[Any, int]:
+    """The model of JSON payloads, and how many bytes precede each."""
+    if get_origin(model) is not Annotated:
+        return model, 0
+    wanted, *rest = get_args(model)
+    if len(rest) != 1 or not isinstance(rest[0], JsonSchema):
+        raise ConfigError(f"{model!r}: give Avro(...) or Protobuf(...) by itself, or Annotated[Model, JsonSchema(...)]")
+    if rest[0].validate:
+        raise ConfigError(
+            "JsonSchema: Spark checks values by the columns of the model: write JsonSchema(validate=False)"
+        )
+    if cluster is None or cluster.schema_registry is None:
+        raise ConfigError("JsonSchema needs a schema registry: add schemaRegistry to the consumer's cluster")
+    return wanted, 1 + ID_SIZES[cluster.schema_registry.wire_format]
 
 
 def struct_of(model: Any) -> StructType:
@@ -82,7 +101,7 @@ def _schema_of(model: Any) -> Mapping[str, Any]:
 
         schema = TypeAdapter(model).json_schema()
         return schema
-    wanted = "give a pydantic model, a dataclass, a JSON Schema, a StructType or multilane.Avro(...)"
+    wanted = "give a pydantic model, a dataclass, a JSON Schema, a StructType, multilane.Avro(...) or Protobuf(...)"
     raise ConfigError(f"{model!r} is not a payload type: {wanted}")
 
 

@@ -6,15 +6,17 @@ import json
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
 import pytest
 from pydantic import BaseModel
 from pyspark.sql.types import LongType, StructField, StructType
 
 import schema_samples as samples
-from multilane import App, Avro
+from multilane import App, Avro, JsonSchema, Protobuf
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.registry import SchemaRegistryConfig
+from multilane.errors import ConfigError
 from multilane.secret import Secret
 from multilane.spark.json_payload import NOT_JSON
 from multilane.spark.typed import with_payload
@@ -96,6 +98,20 @@ def test_other_models(spark, model):
     assert [row.payload_error for row in found] == [None, "id is missing or null", NOT_JSON]
 
 
+def test_json_behind_a_schema_id(spark):
+    cluster = ClusterConfig(
+        name="main", client_id="x", brokers="a:1", schema_registry=SchemaRegistryConfig(url="http://localhost:9")
+    )
+    frame = frame_of(spark, samples.framed(7, b'{"id": 1}'), samples.framed(7, b"{}"), b'.....{"id": 1}', b"", None)
+    found = with_payload(frame, Annotated[Plain, JsonSchema(validate=False)], cluster).orderBy("offset").collect()
+    no_frame = "the value does not begin with a zero byte and a schema id of 4 bytes"
+    assert [row.payload_error for row in found] == [None, "id is missing or null", no_frame, no_frame, None]
+    assert [row.payload and row.payload.id for row in found] == [1, None, None, None, None]
+    for model, said in ((Annotated[Plain, JsonSchema()], "validate=False"), (Annotated[Plain, Avro()], "by itself")):
+        with pytest.raises(ConfigError, match=said):
+            with_payload(frame, model, cluster)
+
+
 def test_avro_by_a_registry_whose_password_no_plan_has(spark):
     with RegistryServer(login=("u", PASSWORD)) as server:
         old = server.register("orders-value", samples.OLD)
@@ -126,8 +142,32 @@ def test_avro_by_a_registry_whose_password_no_plan_has(spark):
     assert PASSWORD not in plan
 
 
+def test_protobuf_by_a_registry(spark):
+    order = samples.OrderMessage(id=1, item="fig", items=[{"name": "a"}], tags={"x": 2}, colour="BLUE")
+    order.placed.seconds = 60
+    with RegistryServer() as server:
+        number = server.register("orders-value", samples.PROTO, "PROTOBUF")
+        registry = SchemaRegistryConfig(url=server.url)
+        cluster = ClusterConfig(name="main", client_id="x", brokers="a:1", schema_registry=registry)
+        contents = (b"\x02\x02" + order.SerializeToString(), b"\x02\x02", b"\0", b"\x02\x02\xff")
+        values = [samples.framed(number, content) for content in contents]
+        frame = with_payload(frame_of(spark, *values), Protobuf(samples.OrderMessage), cluster)
+        found = frame.orderBy("offset").collect()
+    assert frame.schema["payload"].dataType.simpleString() == (
+        "struct<id:bigint,item:string,items:array<struct<name:string>>,tags:map<string,bigint>,note:string,"
+        "placed:timestamp,colour:string>"
+    )
+    first = found[0].payload
+    assert (first.id, first.items[0].name, first.tags, first.note, first.colour) == (1, "a", {"x": 2}, None, "BLUE")
+    assert first.placed.timestamp() == 60
+    assert (found[1].payload.id, found[1].payload_error) == (0, None), "every field has its default"
+    assert [row.payload for row in found[2:]] == [None, None]
+    assert "is a shop.Refund" in found[2].payload_error
+    assert "not a valid shop.Order" in found[3].payload_error
+
+
 def test_a_registry_that_is_down_fails_the_query_with_the_records_place(spark, monkeypatch):
-    from multilane.spark.avro import decoding
+    from multilane.spark import decoding
 
     monkeypatch.setattr(decoding, "PATIENCE", 0.5)
     with RegistryServer() as server:

@@ -18,7 +18,7 @@ from pyspark.util import PythonEvalType
 
 from multilane import Avro
 from multilane.errors import ConfigError
-from multilane.spark.avro.decoding import Decoder, decoding, plan_of
+from multilane.spark.avro.decoding import decoder_of, decoding, plan_of
 from multilane.spark.typed import struct_of
 
 ITEM = {"type": "record", "name": "Item", "fields": [{"name": "name", "type": "string"}]}
@@ -96,7 +96,7 @@ def written(schema, value) -> bytes:
 
 
 def decoded(avro: Avro, *payloads: bytes | None) -> list[tuple[object, str | None]]:
-    found = Decoder(plan_of(avro)).array(pa.array(payloads, pa.binary()))
+    found = decoder_of(plan_of(avro)).array(pa.array(payloads, pa.binary()))
     return list(zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True))
 
 
@@ -117,7 +117,7 @@ NUMBER = record(("n", "int"))
 
 
 def test_each_type():
-    assert Decoder(plan_of(Avro(EVERYTHING))).shape.spark.simpleString() == TYPES
+    assert decoder_of(plan_of(Avro(EVERYTHING))).shape.spark.simpleString() == TYPES
 
 
 def test_each_value():
