@@ -115,18 +115,16 @@ class App:
             raise ConfigError(f"consumer {config.name!r}: {how}")
 
         def register(function: F) -> F:
-            self._registrations[config.name] = checked(
-                Registration(
-                    config=config,
-                    function=function,
-                    retry=options.get("retry") or options.get("batch_retry"),
-                    error=options.get("error"),
-                    select=options.get("select"),
-                    route=options.get("route"),
-                    interceptors=options.get("interceptors") or Interceptors(),
-                ),
-                self.config.cluster(config.cluster),
+            registration = Registration(
+                config=config,
+                function=function,
+                retry=options.get("retry") or options.get("batch_retry"),
+                error=options.get("error"),
+                select=options.get("select"),
+                route=options.get("route"),
+                interceptors=options.get("interceptors") or Interceptors(),
             )
+            self._registrations[config.name] = checked(registration, self.config.cluster(config.cluster))
             return function
 
         return register
@@ -197,12 +195,10 @@ class App:
         self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: object
     ) -> DataFrame:
         """Read the topic of a consumer as a streaming Spark DataFrame, for plain Spark SQL; no listener runs. A model
-        (pydantic, dataclass, JSON Schema, StructType, `Avro`) adds the columns `payload` and `payload_error`. The
-        options are those of `format("multilane")`."""
+        adds the columns `payload` and `payload_error`. The options are those of `format("multilane")`."""
         from multilane.spark.topic_frames import stream_of
 
-        group = self.config.consumer(name)
-        return stream_of(spark, group, self.config.cluster(group.cluster), model, options)
+        return stream_of(spark, self.config, name, model, options)
 
     def table(
         self,
@@ -211,14 +207,13 @@ class App:
         *,
         since: datetime | None = None,
         until: datetime | None = None,
-        **options: Any,
+        **source: Any,
     ) -> DataFrame:
         """Read what the topic of a consumer has now as a batch DataFrame, with the columns of `stream`: everything, or
-        the records of a time (up to but not including `until`) or of the offsets that the options name."""
+        the records of a time (up to but not including `until`) or of the offsets that options of the source name."""
         from multilane.spark.topic_frames import Times, table_of
 
-        group, spark = self.config.consumer(name), options.pop("spark", None)
-        return table_of(spark, group, self.config.cluster(group.cluster), model, Times(since, until), options)
+        return table_of(self.config, name, model, Times(since, until), source)
 
     def handle(self, frame: DataFrame, name: str, **options: Unpack[StageOptions]) -> DataFrame:
         """Run the listener of a consumer on the rows of a batch or streaming DataFrame, on lanes in Spark's workers, in

@@ -38,7 +38,7 @@ class UndecodablePayload(MultilaneError):
 
 
 class RegistryUnavailable(MultilaneError):
-    """The schema registry does not answer, or refuses: no record is to blame, and each is tried again in place."""
+    """The schema registry does not answer, or refuses: no record is to blame, and each is retried in place."""
 
     retriable = True
 

@@ -4,7 +4,7 @@ Thread: loop; the registry is asked on a thread of its own.
 
 Owns the readers of one function, one for each schema id. Schemas are fetched before a call, without blocking the loop;
 decoding itself never waits. If the registry cannot be asked, the call fails with RegistryUnavailable, and the record is
-tried again in place.
+retried in place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multilane.outcome.own_thread import on_own_thread
 from multilane.registry.answers import AVRO, JSON, PROTOBUF, WriterSchema
 from multilane.registry.avro_reader import AvroReader
 from multilane.registry.formats import Avro, JsonSchema, PayloadFormat, Protobuf
-from multilane.registry.framing import Framed, SchemaId, framed
+from multilane.registry.framing import Framed, Read, SchemaId, framed
 from multilane.registry.json_reader import json_checker, jsonschema_rs
 from multilane.registry.protobuf_reader import message_reader, plain
 from multilane.registry.schema_registry import SchemaRegistry
@@ -29,8 +29,6 @@ from multilane.wire.records.record import Record
 MOST_READERS: Final = 1_000
 _FORMATS: Final = (Avro, Protobuf, JsonSchema)
 _KINDS: Final = {Avro: AVRO, Protobuf: PROTOBUF, JsonSchema: JSON}
-
-Read = Callable[[bytes, int], Any]  # a value, and where its payload begins
 
 
 def format_of(annotation: Any) -> tuple[Any, PayloadFormat] | None:

@@ -14,8 +14,7 @@ from multilane.errors import ConfigError, UndecodablePayload, printable
 from multilane.registry.answers import WriterSchema
 from multilane.registry.avro_schemas import fastavro, parsed, text_of
 from multilane.registry.formats import Avro
-
-Read = Callable[[bytes, int], Any]  # a value, and where its payload begins
+from multilane.registry.framing import Read
 
 
 class AvroReader:

@@ -9,8 +9,8 @@ byte of the payload.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from multilane.config.app.registry import APICURIO, CONFLUENT
 from multilane.errors import UndecodablePayload
@@ -21,6 +21,7 @@ _HEADERS: Final = {"apicurio.value.globalId": "global id", "apicurio.value.conte
 _MOST_INDEXES: Final = 64  # of a Protobuf message: how deep it is nested
 _MOST_BITS: Final = 64
 
+Read = Callable[[bytes, int], Any]  # a value, and where its payload begins
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 
 

@@ -22,7 +22,7 @@ from multilane.clock import SystemClock
 from multilane.config.app.registry import CONFLUENT
 from multilane.errors import RegistryUnavailable, UndecodablePayload
 from multilane.registry.answers import WriterSchema
-from multilane.registry.framing import SchemaId, framed
+from multilane.registry.framing import Read, SchemaId, framed
 from multilane.registry.schema_registry import SchemaRegistry
 from multilane.spark.avro.columns import Struct
 from multilane.spark.registry_plan import RegistryPlan, registry_of
@@ -31,8 +31,6 @@ PATIENCE: Final = 120.0
 _LOOK: Final = 1.0
 _MOST_READERS: Final = 1_000
 _TOO_LARGE: Final = "a number or a time of the value is too large for its column"
-
-Read = Callable[[bytes, int], Any]  # a value, and where its payload begins
 
 
 class Place(NamedTuple):
@@ -44,7 +42,7 @@ class Place(NamedTuple):
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
-class Waiting(NamedTuple):
+class AskedRegistry(NamedTuple):
     """The registry that a worker asks, and for how many seconds it waits for one that is down."""
 
     registry: RegistryPlan
@@ -75,10 +73,10 @@ def _no_place(row: int) -> Place:
 
 
 class Decoder:
-    def __init__(self, reader: PayloadReader, waiting: Waiting | None = None) -> None:
+    def __init__(self, reader: PayloadReader, asked: AskedRegistry | None = None) -> None:
         self.shape: Final[Struct] = reader.shape
         self._reader = reader
-        self._waiting = waiting
+        self._waiting = asked
         self._readers: dict[SchemaId, Read] = {}
 
     def array(self, payloads: pa.Array, place: Callable[[int], Place] = _no_place) -> pa.Array:

@@ -16,10 +16,10 @@ from pyspark.sql import Column
 
 from multilane.errors import UndecodablePayload
 from multilane.registry.answers import PROTOBUF, WriterSchema
-from multilane.registry.avro_reader import Read
 from multilane.registry.formats import Protobuf
+from multilane.registry.framing import Read
 from multilane.registry.protobuf_reader import message_reader, plain
-from multilane.spark.decoding import Decoder, Waiting, payload_udf
+from multilane.spark.decoding import AskedRegistry, Decoder, payload_udf
 from multilane.spark.protobuf_shapes import shape_of_message
 
 
@@ -29,14 +29,14 @@ class ProtobufPlan:
 
     files: tuple[bytes, ...]
     message: str
-    waiting: Waiting
+    asked: AskedRegistry
 
 
-def decoding(payload_format: Protobuf, waiting: Waiting) -> Callable[..., Column]:
+def decoding(payload_format: Protobuf, asked: AskedRegistry) -> Callable[..., Column]:
     """A Spark UDF from (value, topic, partition, offset) to (payload, error)."""
     descriptor = payload_format.message.DESCRIPTOR
     files = dict(_files(descriptor.file))
-    return payload_udf(decoder_of, ProtobufPlan(tuple(files.values()), descriptor.full_name, waiting))
+    return payload_udf(decoder_of, ProtobufPlan(tuple(files.values()), descriptor.full_name, asked))
 
 
 def _files(file: Any) -> Iterator[tuple[str, bytes]]:
@@ -47,7 +47,7 @@ def _files(file: Any) -> Iterator[tuple[str, bytes]]:
 
 @lru_cache(64)
 def decoder_of(plan: ProtobufPlan) -> Decoder:
-    return Decoder(ProtobufReaders(plan), plan.waiting)
+    return Decoder(ProtobufReaders(plan), plan.asked)
 
 
 class ProtobufReaders:

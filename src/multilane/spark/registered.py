@@ -23,12 +23,12 @@ from multilane.spark.registry_plan import registry_plan
 def payload_decoding(model: Avro | Protobuf, cluster: ClusterConfig | None, topic: str) -> Callable[..., Column]:
     """A Spark UDF from (value, topic, partition, offset) to (payload, error)."""
     plan = registry_plan(model, cluster)
-    waiting = None if plan is None else decoding.Waiting(plan, decoding.PATIENCE)
+    asked = None if plan is None else decoding.AskedRegistry(plan, decoding.PATIENCE)
     if isinstance(model, Protobuf):
-        if waiting is None:
+        if asked is None:
             raise ConfigError("Protobuf needs a schema registry: add schemaRegistry to the consumer's cluster")
-        return protobuf_decoding(model, waiting)
-    return avro_decoding(model, waiting, _newest(model, cluster, topic))
+        return protobuf_decoding(model, asked)
+    return avro_decoding(model, asked, _newest(model, cluster, topic))
 
 
 def _newest(avro: Avro, cluster: ClusterConfig | None, topic: str) -> str | None:

@@ -17,6 +17,7 @@ from multilane.config.app.clients import consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.kafka_names import owner
+from multilane.config.app.model import AppConfig
 from multilane.errors import ConfigError
 from multilane.spark.options import as_option
 
@@ -30,16 +31,13 @@ _SET_BY_SOURCE: Final = frozenset({_RESET, "enable.auto.commit"})
 
 
 def stream_of(
-    spark: SparkSession | None,
-    group: ConsumerGroupConfig,
-    cluster: ClusterConfig,
-    model: Any,
-    options: Mapping[str, object],
+    spark: SparkSession | None, config: AppConfig, name: str, model: Any, options: Mapping[str, object]
 ) -> DataFrame:
     """A streaming DataFrame. With a model it has a column `payload` with the model's fields, and `payload_error`."""
-    settings = source_settings(group, cluster) | {name: as_option(name, value) for name, value in options.items()}
-    frame = _session(spark).readStream.format("multilane").options(**settings).load()
-    return _typed(frame, group, cluster, model)
+    group = config.consumer(name)
+    cluster = config.cluster(group.cluster)
+    settings = source_settings(group, cluster) | _as_options(options)
+    return _typed(_session(spark).readStream.format("multilane").options(**settings).load(), group, cluster, model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +48,19 @@ class Times:
     until: datetime | None = None
 
 
-def table_of(
-    spark: SparkSession | None,
-    group: ConsumerGroupConfig,
-    cluster: ClusterConfig,
-    model: Any,
-    times: Times,
-    options: Mapping[str, object],
-) -> DataFrame:
-    """The records that the topic has now, as a DataFrame of the same columns."""
+def table_of(config: AppConfig, name: str, model: Any, times: Times, options: Mapping[str, Any]) -> DataFrame:
+    """The records that the topic has now, as a DataFrame of the same columns. `spark`, among the options, is the
+    session."""
+    group = config.consumer(name)
+    cluster, spark = config.cluster(group.cluster), options.get("spark")
+    named = {option: value for option, value in options.items() if option != "spark"}
     settings = source_settings(group, cluster) | {"startingOffsets": "earliest"} | ranges_of(times)
-    settings |= {name: as_option(name, value) for name, value in options.items()}
-    frame = _session(spark).read.format("multilane").options(**settings).load()
+    frame = _session(spark).read.format("multilane").options(**settings | _as_options(named)).load()
     return _typed(frame, group, cluster, model)
+
+
+def _as_options(options: Mapping[str, object]) -> dict[str, str]:
+    return {name: as_option(name, value) for name, value in options.items()}
 
 
 def _session(spark: SparkSession | None) -> SparkSession:

@@ -14,12 +14,13 @@ from pyspark.sql import Column
 
 from multilane.errors import ConfigError, UndecodablePayload
 from multilane.registry.answers import AVRO, WriterSchema
-from multilane.registry.avro_reader import AvroReader, Read
+from multilane.registry.avro_reader import AvroReader
 from multilane.registry.avro_schemas import parsed, plain, text_of
 from multilane.registry.formats import Avro
+from multilane.registry.framing import Read
 from multilane.spark.avro.columns import Struct
 from multilane.spark.avro.shapes import shape_of
-from multilane.spark.decoding import Decoder, Waiting, payload_udf
+from multilane.spark.decoding import AskedRegistry, Decoder, payload_udf
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,13 @@ class AvroPlan:
     writer: str
     writers: tuple[tuple[int, str], ...] | None
     is_framed: bool
-    waiting: Waiting | None = None
+    asked: AskedRegistry | None = None
 
 
-def plan_of(avro: Avro, waiting: Waiting | None = None, newest: str | None = None) -> AvroPlan:
+def plan_of(avro: Avro, asked: AskedRegistry | None = None, newest: str | None = None) -> AvroPlan:
     """Reads the files and checks everything in the driver, where the user sees errors. `newest`: the reader's schema,
     if the user gives none."""
-    if avro.needs_registry and waiting is None:
+    if avro.needs_registry and asked is None:
         raise ConfigError("Avro needs a schema registry: add schemaRegistry to the consumer's cluster")
     reader = text_of(newest if avro.schema is None else avro.schema, "the Avro schema")
     writer = reader if avro.writer is None else text_of(avro.writer, "the writer's schema")
@@ -44,19 +45,19 @@ def plan_of(avro: Avro, waiting: Waiting | None = None, newest: str | None = Non
     if avro.writers is not None:
         sorted_writers = sorted(avro.writers.items())
         writers = tuple((number, text_of(given, f"the writer's schema {number}")) for number, given in sorted_writers)
-    plan = AvroPlan(reader, writer, writers, avro.framing is not None, waiting)
+    plan = AvroPlan(reader, writer, writers, avro.framing is not None, asked)
     AvroReaders(plan)
     return plan
 
 
-def decoding(avro: Avro, waiting: Waiting | None = None, newest: str | None = None) -> Callable[..., Column]:
+def decoding(avro: Avro, asked: AskedRegistry | None = None, newest: str | None = None) -> Callable[..., Column]:
     """A Spark UDF from (value, topic, partition, offset) to (payload, error)."""
-    return payload_udf(decoder_of, plan_of(avro, waiting, newest))
+    return payload_udf(decoder_of, plan_of(avro, asked, newest))
 
 
 @lru_cache(64)
 def decoder_of(plan: AvroPlan) -> Decoder:
-    return Decoder(AvroReaders(plan), plan.waiting)
+    return Decoder(AvroReaders(plan), plan.asked)
 
 
 class AvroReaders:
