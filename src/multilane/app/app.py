@@ -191,9 +191,7 @@ class App:
             )
         return self._producers
 
-    def stream(
-        self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: object
-    ) -> DataFrame:
+    def stream(self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: Any) -> DataFrame:
         """Read the topic of a consumer as a streaming Spark DataFrame, for plain Spark SQL; no listener runs. A model
         adds the columns `payload` and `payload_error`. The options are those of `format("multilane")`."""
         from multilane.spark.topic_frames import stream_of
