@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
@@ -30,6 +30,12 @@ def frame_error(value: Column, size: int) -> Column:
     """Null where a zero byte and a schema id precede the payload."""
     is_framed = (F.octet_length(value) >= size) & (F.substr(value, F.lit(1), F.lit(1)) == F.lit(b"\0"))
     return F.when(~is_framed, F.lit(f"the value does not begin with a zero byte and a schema id of {size - 1} bytes"))
+
+
+def once(frame: DataFrame, column: Column, name: str) -> DataFrame:
+    """Adds the column in a way that Spark evaluates it once for each row: it would move a filter on the payload below a
+    plain column, with a copy of what makes it, and so parse each text twice."""
+    return frame.select("*", F.inline(F.array(F.struct(column.alias(name)))))
 
 
 def parsed(text: Column, struct: StructType) -> Column:
@@ -69,4 +75,21 @@ def _faults_of_items(items: Column, kind: DataType, at: str) -> Iterator[Column]
     def first(item: Column) -> Column:
         return reduce(F.coalesce, _faults(item, kind, at))
 
-    yield F.get(F.filter(F.transform(items, first), F.isnotnull), 0)
+    # Nearly always there is none: only that is asked of every item.
+    is_faulty = F.exists(items, lambda item: _is_faulty(item, kind))
+    yield F.when(is_faulty, F.get(F.filter(F.transform(items, first), F.isnotnull), 0))
+
+
+def _is_faulty(column: Column, kind: DataType) -> Column:
+    """Whether `_faults` finds something."""
+    found = F.lit(False)
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            held = column[field.name]
+            found = found | (column.isNotNull() & held.isNull()) if not field.nullable else found
+            found = found | _is_faulty(held, field.dataType)
+    elif isinstance(kind, ArrayType):
+        found = F.coalesce(F.exists(column, lambda item: _is_faulty(item, kind.elementType)), found)
+    elif isinstance(kind, MapType):
+        found = F.coalesce(F.exists(F.map_values(column), lambda item: _is_faulty(item, kind.valueType)), found)
+    return found

@@ -33,7 +33,7 @@ from multilane.config.app.cluster import ClusterConfig
 from multilane.errors import ConfigError
 from multilane.registry.formats import Avro, JsonSchema, Protobuf
 from multilane.registry.framing import ID_SIZES
-from multilane.spark.json_payload import checked, frame_error, parsed, without_frame
+from multilane.spark.json_payload import checked, frame_error, once, parsed, without_frame
 
 PAYLOAD: Final = "payload"
 PAYLOAD_ERROR: Final = "payload_error"
@@ -55,7 +55,7 @@ def with_payload(frame: DataFrame, model: Any, cluster: ClusterConfig | None = N
         plain_model, size = _unframed(model, cluster)
         struct, content = struct_of(plain_model), without_frame(F.col("value"), size)
         text = content.cast("string")
-        decoded = frame.withColumn(_DECODED, parsed(text, struct))
+        decoded = once(frame, parsed(text, struct), _DECODED)
         found, error = checked(text, F.col(_DECODED), struct)
         if size:
             error = F.coalesce(frame_error(F.col("value"), size), error)
