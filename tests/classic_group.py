@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from classic_desk import response
+from classic_harness import response
 from multilane.wire.messages import ApiKey
 
 NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE = 16, 22, 25, 27

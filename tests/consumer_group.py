@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from consumer_desk import heartbeat_response
+from consumer_harness import heartbeat_response
 
 SESSION = 45.0
 UNKNOWN_MEMBER, NOT_COORDINATOR, FENCED_EPOCH = 25, 16, 110

@@ -21,7 +21,7 @@ from bench.lane.order import Order
 from bench.lane.scenarios import COLUMNS, NOTHING
 from bench.topics import PARTITIONS, Filling
 from multilane.engines.batches.driver import QuerySupervisor
-from multilane.engines.batches.lease_coordinator import CoordinatorPlan
+from multilane.engines.batches.lease_coordinator import CoordinatorSpec
 from multilane.engines.batches.lease_table import LeaseTerms
 from multilane.engines.spark_run import COORDINATOR, WORKER
 
@@ -40,7 +40,7 @@ def rate_in_lanes(spark: Any, bootstrap: str, filling: Filling, place: Path) -> 
         unique=False, port=0,
     )  # fmt: skip
     members = give(order, place)
-    plan = CoordinatorPlan(
+    spec = CoordinatorSpec(
         run=group,
         factory=COORDINATOR,
         worker_factory=WORKER,
@@ -55,7 +55,7 @@ def rate_in_lanes(spark: Any, bootstrap: str, filling: Filling, place: Path) -> 
         token=secrets.token_hex(32),
     )
     query_supervisor = QuerySupervisor()
-    running = threading.Thread(target=query_supervisor.run, args=(spark, plan, _DRAIN_SECONDS), daemon=True)
+    running = threading.Thread(target=query_supervisor.run, args=(spark, spec, _DRAIN_SECONDS), daemon=True)
     running.start()
     try:
         return _watched(members, filling.records)

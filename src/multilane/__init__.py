@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from multilane.registry.formats import Avro, JsonSchema, Protobuf
     from multilane.runtime.produced_messages import CustomMessage, Message
     from multilane.runtime.registration import Interceptors
+    from multilane.runtime.results import Result
     from multilane.secret import Secret
     from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
     from multilane.wire.records.block import Block
@@ -73,6 +74,7 @@ _HOMES = {
     "Producer": "multilane.client.produce.producer",
     "RebalanceListener": "multilane.client.rebalance",
     "Record": "multilane.wire.records.record",
+    "Result": "multilane.runtime.results",
     "Secret": "multilane.secret",
     "Selection": "multilane.listeners.window",
     "ServerPattern": "multilane.client.group.wanted_topics",
@@ -115,6 +117,7 @@ __all__ = [
     "Protobuf",
     "RebalanceListener",
     "Record",
+    "Result",
     "Secret",
     "Selection",
     "ServerPattern",

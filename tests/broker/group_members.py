@@ -106,7 +106,7 @@ class Member(RebalanceListener):
         self.consumer.close(10)
 
 
-class Team:
+class LiveGroup:
     """Members that are polled in turn."""
 
     def __init__(self, kafka: KafkaCluster, variant: str, topics: Any, **usual: Any) -> None:
@@ -115,7 +115,7 @@ class Team:
         self.members: list[Member] = []
         self.gone: list[Member] = []
 
-    def __enter__(self) -> Team:
+    def __enter__(self) -> LiveGroup:
         return self
 
     def __exit__(self, *_: object) -> None:

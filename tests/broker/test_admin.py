@@ -114,7 +114,7 @@ def test_writes_that_are_refused_say_why(admin, topic):
         admin.alter_topic_config(name, {"retention.ms": "soon"})
 
 
-def test_a_wrong_password_is_told_at_once(kafka, credentials):
+def test_a_wrong_password_is_reported_at_once(kafka, credentials):
     properties = {
         "bootstrap.servers": kafka.bootstrap("SASL_PLAINTEXT"),
         "security.protocol": "SASL_PLAINTEXT",

@@ -60,7 +60,7 @@ def test_a_full_queue_is_waited_for(kafka, topic, how):
     writer.discard()
 
 
-def test_plain_records_are_stored_in_order_and_what_is_not_is_told(kafka, topic):
+def test_plain_records_are_stored_in_order_and_what_is_not_is_reported(kafka, topic):
     name = topic(1)
     writer = writer_to(kafka, **{"delivery.timeout.ms": 3_000, "request.timeout.ms": 1_000, "max.block.ms": 3_000})
     assert writer.put_plain((name, b"%d" % n if n % 2 else None, None) for n in range(3_000)) == 3_000
@@ -74,7 +74,7 @@ def test_plain_records_are_stored_in_order_and_what_is_not_is_told(kafka, topic)
 
 
 @pytest.mark.parametrize("record", [("there-is-no-such-topic", b"x"), None], ids=["topic", "partition"])
-def test_what_is_not_stored_is_told(kafka, topic, record):
+def test_what_is_not_stored_is_reported(kafka, topic, record):
     name = topic(1)
     times = {"delivery.timeout.ms": 3_000, "request.timeout.ms": 1_000, "max.block.ms": 3_000}
     writer = writer_to(kafka, **times)
@@ -93,7 +93,7 @@ def test_without_a_broker_it_ends():
     writer.discard()
 
 
-def test_a_wrong_password_is_told_at_once(kafka):
+def test_a_wrong_password_is_reported_at_once(kafka):
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "alice"}
     servers = {"bootstrap.servers": kafka.bootstrap("SASL_PLAINTEXT")}
     writer = BulkWriter({**servers, **login, "sasl.password": "not-this-one"})

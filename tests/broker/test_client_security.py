@@ -329,7 +329,7 @@ def test_an_old_server_sees_few_connections(refusals, old_server):
     assert refusals[0]["TLS 1.1"].counts.total("connection.failed") <= 3
 
 
-def test_no_secret_is_told(refusals):
+def test_no_secret_is_reported(refusals):
     cases, log = refusals
     assert log
     assert no_secret_in(log)

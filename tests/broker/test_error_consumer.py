@@ -21,7 +21,7 @@ from multilane.config.app.clients import for_copies
 from multilane.error_consumer.consumer import ErrorConsumer
 from multilane.error_consumer.error_partition import ErrorSteps
 from multilane.error_consumer.reading import GROUP_PREFIX, ErrorLog
-from multilane.error_consumer.replay import Replay, ReplayPlan
+from multilane.error_consumer.replay import Replay, ReplayOptions
 from multilane.errors import BrokerError, ClientClosed
 from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topics
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
@@ -209,7 +209,7 @@ def test_a_replay_that_breaks_off_has_marked_what_was_stored(kafka, topic):
 
     def replay(to):
         with ErrorLog(properties, error) as log:
-            return Replay(log, ReplayPlan(Filter(until=2**60), to=to)).perform(for_copies(properties))
+            return Replay(log, ReplayOptions(Filter(until=2**60), to=to)).perform(for_copies(properties))
 
     with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
         replay(small)
@@ -232,7 +232,7 @@ async def test_a_kept_record_that_people_replayed_is_out_of_the_way(make_shop, t
 
     def by_hand():
         with ErrorLog(properties, shop.error) as log:
-            return Replay(log, ReplayPlan(Filter(until=2**60), to=elsewhere)).perform(properties).replayed
+            return Replay(log, ReplayOptions(Filter(until=2**60), to=elsewhere)).perform(properties).replayed
 
     first = await asyncio.wait_for(shop.consumer().run_now(), LONG)
     assert [offset for _, offset, _ in first.kept] == [0]

@@ -274,7 +274,7 @@ def test_a_member_of_a_kip_848_group(looping, group):
 
 
 @pytest.mark.broker
-def test_a_member_that_the_group_does_not_have_is_told_and_commits_nothing(looping, group):
+def test_a_member_that_the_group_does_not_have_is_reported_and_commits_nothing(looping, group):
     loop, (zero, _, _) = looping
     member, gone = loop.member(group), loop.member(group)
     member.identity, member.owned = loop.join(group, [zero.topic]), frozenset({zero})

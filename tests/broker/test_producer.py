@@ -213,7 +213,7 @@ def test_with_a_token(kafka, topic):
         assert len(admin.topics([name])[name].partitions) == 2
 
 
-def test_a_token_that_is_not_to_be_had_is_told_at_once(kafka, topic, caplog):
+def test_a_token_that_is_not_to_be_had_is_reported_at_once(kafka, topic, caplog):
     def provider():
         raise RuntimeError("client_secret=hunter2")
 
@@ -235,7 +235,7 @@ def test_with_a_certificate(kafka, topic, keystore):
         assert producer.send(topic(), b"x").result(30).offset == 0
 
 
-def test_a_wrong_password_is_told_at_once(kafka, topic, credentials, caplog):
+def test_a_wrong_password_is_reported_at_once(kafka, topic, credentials, caplog):
     wrong = ("alice", "not the password")
     properties = secured(kafka, wrong, "SASL_SSL", "SCRAM-SHA-512")
     with Producer(properties) as producer:
@@ -245,7 +245,7 @@ def test_a_wrong_password_is_told_at_once(kafka, topic, credentials, caplog):
     assert "not the password" not in caplog.text
 
 
-def test_an_authority_that_is_not_ours_is_told_at_once(kafka, topic):
+def test_an_authority_that_is_not_ours_is_reported_at_once(kafka, topic):
     properties = {"bootstrap.servers": kafka.bootstrap("SSL"), "security.protocol": "SSL"}
     with Producer(properties) as producer, pytest.raises(AuthenticationError) as caught:
         producer.send(topic(), b"x").result(30)

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from classic_desk import BACKOFF, group_config, picture, response
 from classic_group import NOT_COORDINATOR, ClassicGroup, Phase
+from classic_harness import BACKOFF, group_config, picture, response
 from multilane.client.group.assignors import find_assignor
 from multilane.client.group.classic import ClassicMembership, ClassicState
 from multilane.client.group.classic.member_requests import COORDINATOR_WAIT

@@ -44,7 +44,9 @@ class BufferMachine(RuleBasedStateMachine):
         self.cursors = {p: Cursor(p, 1, At(Offset(0))) for p in PARTITIONS}
         self.buffer.expect(dict.fromkeys(PARTITIONS, 1))
         self.model: dict[TopicPartition, list[Entry]] = {p: [] for p in PARTITIONS}
-        self.reported: dict[TopicPartition, tuple[int, int]] = {}  # a bad batch's word on its way: (run, offset)
+        self.reported: dict[
+            TopicPartition, tuple[int, int]
+        ] = {}  # a bad batch's word on its way: (refetch epoch, offset)
         self.pending: list[tuple[Slot, Block, Entry | None]] = []
 
     # --- network -----------------------------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ class BufferMachine(RuleBasedStateMachine):
                 fetch_offset=slot.offset,
             )
             entry = None
-            assert slot.void == (partition in self.reported)
+            assert slot.is_discarded == (partition in self.reported)
             if partition not in self.reported:
                 entry = Entry(list(range(batch.base_offset, batch.end)), batch.end, slot)
                 self.model[partition].append(entry)
@@ -96,8 +98,8 @@ class BufferMachine(RuleBasedStateMachine):
     @rule(partition=st.sampled_from(PARTITIONS))
     def hear_of_a_bad_batch(self, partition: TopicPartition) -> None:
         if partition in self.reported:
-            run, offset = self.reported.pop(partition)
-            self.cursors[partition].rewound(Offset(offset), run)
+            refetch_epoch, offset = self.reported.pop(partition)
+            self.cursors[partition].rewound(Offset(offset), refetch_epoch)
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def evict(self, partition: TopicPartition) -> None:
@@ -110,7 +112,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert given_up is not None
         assert given_up[0] == entries[kept].offsets[0]
         del entries[kept:]
-        self.reported.pop(partition, None)  # its word comes from an older run now
+        self.reported.pop(partition, None)  # its word comes from an older refetch epoch now
         self.cursors[partition].rewound(*given_up)
 
     # --- decoders ----------------------------------------------------------------------------------------------------
@@ -126,11 +128,11 @@ class BufferMachine(RuleBasedStateMachine):
             if wanted:
                 entry.ready = True
             return
-        run = self.buffer.void(slot)
-        assert (run is not None) == wanted
-        if run is not None:
+        refetch_epoch = self.buffer.discard(slot)
+        assert (refetch_epoch is not None) == wanted
+        if refetch_epoch is not None:
             del entries[next(i for i, e in enumerate(entries) if e is entry) :]
-            self.reported[slot.partition] = (run, slot.offset)
+            self.reported[slot.partition] = (refetch_epoch, slot.offset)
 
     # --- application -------------------------------------------------------------------------------------------------
 

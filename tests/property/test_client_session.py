@@ -112,7 +112,7 @@ def test_epochs_wrap_around_to_one():
     assert session.next_request().step.epoch == 1
 
 
-def test_a_broker_that_keeps_no_session_is_told_everything_each_time():
+def test_a_broker_that_keeps_no_session_gets_every_partition_each_time():
     session = FetchSession()
     item = FetchItem("t", None, 0, 5, 1, 10)
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_a_broker_that_keeps_no_session_is_told_everything_each_time():
         assert not session.is_open
 
 
-def test_what_was_taken_back_before_it_was_asked_for_is_not_told():
+def test_what_was_taken_back_before_it_was_asked_for_is_not_reported():
     session = FetchSession()
     kept, other = FetchItem("t", None, 0, 5, 1, 10), FetchItem("t", None, 1, 5, 1, 10)
     session.put(kept)

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from consumer_desk import Desk, T, U, picture
 from consumer_group import Group
+from consumer_harness import Harness, T, U, picture
 from multilane.client.group.consumer_protocol.states import MEMBER, MemberState
 from multilane.client.group.membership import Change, RebalanceStep, Subscription
 from multilane.errors import NetworkError, broker_error
@@ -23,7 +23,7 @@ ALL = frozenset(TopicPartition(n, p) for n, size in SIZES.items() for p in range
 SUBSCRIPTIONS = [("t",), ("u",), ("t", "u")]
 
 
-class App(Desk):
+class App(Harness):
     """A consumer: its membership, its application, and its wire to the coordinator."""
 
     def __init__(self, group: Group) -> None:

@@ -57,8 +57,8 @@ from multilane.lanes.crashes import Crash, OpenCall
 from multilane.lanes.dead_tables import crashes_in
 from multilane.lanes.intake import Intake
 from multilane.lanes.progress import Progress
-from multilane.outcome.dialects import error_in, target_in
 from multilane.outcome.error_policy import republished_headers
+from multilane.outcome.failure_headers import error_in, target_in
 from multilane.outcome.headers import ERROR_CLASS, SUSPECTED_POISON, error_count, error_stack, last_value, retry_count
 from multilane.outcome.in_place import ExhaustedRecord
 from multilane.outcome.next_step import RetryPolicy, attempt
@@ -274,7 +274,7 @@ async def test_records_in_flight_at_a_death_are_suspects(tables, topic_id):
     crashes.open()
     try:
         await crashes.watch("cluster-1", GROUP, 2, {intake: Start(1050, topic_id=topic_id)})
-        [watched] = crashes._caution._watched.values()
+        [watched] = crashes._isolation._watched.values()
         suspects = watched.suspicion.suspects
     finally:
         crashes.close()
@@ -385,7 +385,7 @@ def test_the_lines_of_a_connection():
 
 def test_messages_of_a_continuous_run():
     serve, steer, stop = to_member = messages_in("continuous_from_driver.jsonl")
-    assert kinds_of(to_member) == [ToMember.SERVE, ToMember.STEER, ToMember.STOP]
+    assert kinds_of(to_member) == [ToMember.SERVE, ToMember.APPLY_OVERRIDES, ToMember.STOP]
     assert steered(steer) == STEERED
     assert serve.keys() == stop.keys() == {"kind"}
     ready, report, failed = from_member = messages_in("continuous_from_member.jsonl")
@@ -418,7 +418,7 @@ def test_messages_of_a_backfill():
 
 def test_messages_between_the_driver_and_the_coordinator_of_batches():
     steer, stop = from_driver = messages_in("batches_from_driver.jsonl")
-    assert kinds_of(from_driver) == [FromDriver.STEER, FromDriver.STOP]
+    assert kinds_of(from_driver) == [FromDriver.APPLY_OVERRIDES, FromDriver.STOP]
     assert steered(steer) == STEERED
     assert stop.keys() == {"kind"}
     _, report, failed, _ = to_driver = messages_in("batches_from_coordinator.jsonl")
@@ -428,7 +428,7 @@ def test_messages_between_the_driver_and_the_coordinator_of_batches():
     assert (failed["error"], failed["is_refused"]) == ("ConfigError: no topic", True)
 
 
-HELD = (HeldRecord(ORDERS, 43, b"k"), HeldRecord(RETRY, 7, None, fences=False))
+HELD = (HeldRecord(ORDERS, 43, b"k"), HeldRecord(RETRY, 7, None, blocks_key=False))
 RETRIES = (Record("orders", 2, 44, 1_700_000_000_000, 0, None, None, (("X-RetryCount", b"0"), ("trace", None))),)
 LEASE = PartitionLease(
     1,
@@ -444,7 +444,14 @@ LEASE = PartitionLease(
 
 def test_messages_to_a_worker_of_batches():
     steer, renew, grant, nothing, released, revoke, _, closed, _ = found = messages_in("batches_to_worker.jsonl")
-    kinds = [ToWorker.STEER, ToWorker.RENEW, ToWorker.GRANT, ToWorker.GRANT, ToWorker.RELEASED, ToWorker.REVOKE]
+    kinds = [
+        ToWorker.APPLY_OVERRIDES,
+        ToWorker.RENEW,
+        ToWorker.GRANT,
+        ToWorker.GRANT,
+        ToWorker.RELEASED,
+        ToWorker.REVOKE,
+    ]
     assert kinds_of(found) == [*kinds, ToWorker.END, ToWorker.CLOSED, ToWorker.FINISH]
     assert steered(steer) == STEERED
     assert (renew["sent"], renew["seconds"]) == (100.5, {"Orders": 30.0})

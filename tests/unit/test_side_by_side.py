@@ -23,7 +23,7 @@ def test_one_closing_line_for_both():
 
 
 @pytest.mark.parametrize("line", ["", "Killed", "E   AssertionError"])
-def test_a_run_that_broke_off_is_told(line):
+def test_a_run_that_broke_off_is_reported(line):
     assert "without its closing line" in summed(["=== 3 passed in 1.00s ===", line])
 
 

@@ -36,7 +36,7 @@ class AppMember:
     def stop(self) -> None:
         self._app.stop()
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         self._app.overrides.set(consumer, overrides)
 
     def counts(self) -> list[Count | Duration]:

@@ -81,8 +81,8 @@ def _report(member: AppMember, parent: Connection, over: threading.Event) -> Non
 def _receive(member: AppMember, parent: Connection) -> None:
     with suppress(EOFError, OSError):
         while True:
-            steer: ToMemberProcess = parent.recv()
-            member.steer(steer.consumer, steer.overrides)
+            message: ToMemberProcess = parent.recv()
+            member.apply_overrides(message.consumer, message.overrides)
 
 
 def _send(parent: Connection, message: FromMemberProcess) -> None:

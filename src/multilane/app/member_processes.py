@@ -31,7 +31,13 @@ from multilane.app.metrics_server import served
 from multilane.app.signals import signals_stop
 from multilane.app.targets import find_app
 from multilane.clock import Clock, SystemClock
-from multilane.engines.process.messages import FromMemberProcess, MemberExit, MemberReport, Steer, ToMemberProcess
+from multilane.engines.process.messages import (
+    FromMemberProcess,
+    MemberExit,
+    MemberReport,
+    OverridesChange,
+    ToMemberProcess,
+)
 from multilane.errors import MemberFailed
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
@@ -56,7 +62,7 @@ def run_member_processes(
     with served(app, metrics), signals_stop(lambda: stop_sender.send(None)):
         processes = MemberProcesses(target, members, log_level, SystemClock(), app.observer)
         app.progress = processes.progress
-        with app.overrides.applied_by(processes.steer), controlled_at(app, control):
+        with app.overrides.applied_by(processes.apply_overrides), controlled_at(app, control):
             _run(processes, stop_receiver)
 
 
@@ -126,12 +132,12 @@ class MemberProcesses:
     def started(self) -> list[SpawnProcess]:
         return list(self._processes.values())
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread. Members that start later get them too."""
         with self._lock:
             self._overrides[consumer] = overrides
             for link in self._links.values():
-                link.send(Steer(consumer, overrides))
+                link.send(OverridesChange(consumer, overrides))
 
     def supervise(self, stop: Connection) -> SpawnProcess | None:
         """Start processes when they are due, until a stop is received or one ends for good. Returns that one."""
@@ -174,7 +180,7 @@ class MemberProcesses:
         with self._lock:
             self._links[number] = link
             for consumer, overrides in self._overrides.items():
-                link.send(Steer(consumer, overrides))
+                link.send(OverridesChange(consumer, overrides))
 
     def _until_due(self) -> float:
         return max(0.0, min([self.progress.due, *self._due.values()]) - self._clock.monotonic())

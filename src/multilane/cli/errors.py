@@ -21,7 +21,7 @@ from multilane.cli.option_values import Output, moment, rate_of
 from multilane.cli.shared_options import OutputOption
 
 if TYPE_CHECKING:
-    from multilane.error_consumer.replay import ReplayPlan, ReplayReport
+    from multilane.error_consumer.replay import ReplayOptions, ReplayReport
 
 app = typer.Typer(help="List, show and replay the records of error topics.", no_args_is_help=True)
 
@@ -115,7 +115,7 @@ def replay(  # noqa: PLR0913 - each is an option of the command line
     output: OutputOption = Output.table,
 ) -> None:
     """Send the records of error topics back, in partition order, skipping those already replayed."""
-    from multilane.error_consumer.replay import ReplayPlan
+    from multilane.error_consumer.replay import ReplayOptions
     from multilane.outcome.redrive import Filter
 
     if to is None and not allow_target:
@@ -133,14 +133,14 @@ def replay(  # noqa: PLR0913 - each is an option of the command line
         moment(until, "until"),
         None if not partition else frozenset(partition),
     )
-    plan = ReplayPlan(wanted, to, frozenset(allow_target or ()), rate_of(rate))
+    options = ReplayOptions(wanted, to, frozenset(allow_target or ()), rate_of(rate))
     properties = client_properties(bootstrap_server, command_config, timeout)
-    reports = dict(_replayed(topics, properties, plan, execute=execute))
+    reports = dict(_replayed(topics, properties, options, execute=execute))
     _report(reports, execute=execute, output=output)
 
 
 def _replayed(
-    topics: list[str], properties: dict[str, object], plan: ReplayPlan, *, execute: bool
+    topics: list[str], properties: dict[str, object], options: ReplayOptions, *, execute: bool
 ) -> Iterator[tuple[str, ReplayReport]]:
     from multilane.config.app.clients import for_copies, of_producers, of_readers
     from multilane.error_consumer.reading import ErrorLog
@@ -148,8 +148,8 @@ def _replayed(
 
     with connected():
         for topic in topics:
-            with ErrorLog(of_readers(properties), topic, plan.wanted.partitions) as log:
-                work = Replay(log, plan)
+            with ErrorLog(of_readers(properties), topic, options.wanted.partitions) as log:
+                work = Replay(log, options)
                 yield topic, work.perform(for_copies(of_producers(properties))) if execute else work.rehearse()
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from multilane.cli.foreign_text import by_line, escaped, moment, payload
 from multilane.cli.tables import output, show_line, show_table
-from multilane.outcome.dialects import error_in, origin_in, target_in
+from multilane.outcome.failure_headers import error_in, origin_in, target_in
 from multilane.outcome.headers import ERROR_STACK, error_stack
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from multilane.client.admin.admin import Admin
 from multilane.config.app.clients import of_readers
 from multilane.config.app.kafka_names import canonical
-from multilane.config.properties import Scope
+from multilane.config.properties import UsedBy
 from multilane.errors import BrokerError, ConfigError, NoHistory
 from multilane.sizing.goals import Goals
 from multilane.sizing.history import Arrivals, History
@@ -67,7 +67,7 @@ def plan_topic(request: PlanRequest, on_step: Callable[[str], object] = lambda s
 def _partitions_with_records(request: PlanRequest) -> int:
     """The number of partitions; raises if the topic has no records."""
     topic = request.topic
-    with Admin(canonical(dict(request.properties), frozenset({Scope.CLIENT}))) as admin:
+    with Admin(canonical(dict(request.properties), frozenset({UsedBy.EVERY_CLIENT}))) as admin:
         try:
             described = admin.topics([topic])[topic]
         except BrokerError as error:

@@ -57,11 +57,11 @@ class FindOffsets:
 
 @dataclass(frozen=True, slots=True)
 class BatchUnreadable:
-    """From a decoder: nothing from the error's offset on can be decoded. `run` is the run that fetches it again."""
+    """From a decoder: nothing from the error's offset on can be decoded. It is fetched again under `refetch_epoch`."""
 
     partition: TopicPartition
     generation: int
-    run: int
+    refetch_epoch: int
     error: RecordBatchError
 
 

@@ -20,7 +20,7 @@ from multilane.client.events import ApplicationEvent, EventQueue
 from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.decoder import DecoderPool, DecodeTask, FrameJob
 from multilane.client.fetch.fetch_requests import FetchContext
-from multilane.client.fetch.reader import FetchPolicy
+from multilane.client.fetch.reader import FetchSettings
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.futures import fulfil
 from multilane.client.group.group_client import GroupContext
@@ -240,11 +240,11 @@ class NetworkThread:
         self._observer.count("rebootstrap")
         self._delegate.forget_cluster(self._clock.monotonic())
 
-    def _decode(self, frame: np.ndarray, tasks: list[DecodeTask], policy: FetchPolicy) -> None:
+    def _decode(self, frame: np.ndarray, tasks: list[DecodeTask], settings: FetchSettings) -> None:
         options = DecodeOptions(
-            check_crc=policy.check_crcs,
-            read_committed=policy.kind.read_committed,
-            max_decompressed_bytes=policy.max_decompressed_bytes,
+            check_crc=settings.check_crcs,
+            read_committed=settings.kind.read_committed,
+            max_decompressed_bytes=settings.max_decompressed_bytes,
             memory=self._delegate.memory.take,
         )
         job = FrameJob(frame, tasks, options)

@@ -43,8 +43,8 @@ class CommitPoint:
 
 class Ledger:
     __slots__ = (
-        *("_done", "_done_epoch", "_epochs", "_open", "_start_epoch"),
-        *("handed_out", "position", "settle", "settle_all"),
+        *("_done_epoch", "_epochs", "_open", "_start_epoch"),
+        *("count", "done", "handed_out", "position", "settle", "settle_all"),
     )
 
     def __init__(
@@ -62,18 +62,19 @@ class Ledger:
         self.position = position
         self.handed_out = 0  # in total
         self._open: OpenOffsets = OpenArray() if in_bulk else OpenDict()
+        self.count = self._open.count  # records that were handed out and are not settled
         # KeyError if the offset was not handed out, or is settled already. The container's own method, because it is
         # called for each record.
         self.settle = self._open.settle
         self.settle_all = self._open.settle_all
-        self._done = tuple(done)
+        self.done = tuple(done)  # beyond where reading began
         self._done_epoch = done_epoch
         self._start_epoch = start_epoch
         self._epochs: list[tuple[int, int]] = []  # (first offset, leader epoch), where it changes
 
     def __len__(self) -> int:
         """Records that were handed out and are not settled."""
-        return len(self._open)
+        return self.count()
 
     def __contains__(self, offset: int) -> bool:
         return offset in self._open
@@ -82,10 +83,10 @@ class Ledger:
 
     def fresh(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_] | None:
         """Which of these are not settled already; None if all are fresh, which is nearly always the case."""
-        if not self._done or not len(offsets) or int(offsets[0]) > self._done[-1][1]:
+        if not self.done or not len(offsets) or int(offsets[0]) > self.done[-1][1]:
             return None
-        firsts = np.array([first for first, _ in self._done])
-        lasts = np.array([last for _, last in self._done])
+        firsts = np.array([first for first, _ in self.done])
+        lasts = np.array([last for _, last in self.done])
         run = np.searchsorted(firsts, offsets, side="right") - 1
         settled = (run >= 0) & (offsets <= lasts[run])
         return ~settled if settled.any() else None
@@ -93,15 +94,15 @@ class Ledger:
     @property
     def done_until(self) -> int:
         """The offset after the last run that was settled before."""
-        return self._done[-1][1] + 1 if self._done else self.position
+        return self.done[-1][1] + 1 if self.done else self.position
 
     def contradicts(self, leader_epoch: int) -> bool:
         """Whether no record that was settled before can have this epoch: the log was truncated, its records differ."""
-        return bool(self._done) and NO_EPOCH < self._done_epoch < leader_epoch
+        return bool(self.done) and NO_EPOCH < self._done_epoch < leader_epoch
 
     def forget_done(self) -> None:
         """Drop the runs that were settled before: they belong to a log that no longer exists."""
-        self._done = ()
+        self.done = ()
 
     def hand_out(self, offsets: OffsetSeries) -> None:
         """These offsets, in rising order, must be settled from now on."""
@@ -116,8 +117,8 @@ class Ledger:
         if position > self.position and known != leader_epoch:
             self._epochs.append((self.position, leader_epoch))
         self.position = position
-        if self._done and position > self._done[-1][1]:
-            self._done = ()
+        if self.done and position > self.done[-1][1]:
+            self.done = ()
 
     # --- what may be committed ---------------------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class Ledger:
     @property
     def mark(self) -> tuple[int, int, int]:
         """It differs whenever something was handed out, settled or passed."""
-        return self.position, self.handed_out, len(self._open)
+        return self.position, self.handed_out, self.count()
 
     @property
     def unsettled(self) -> tuple[int, ...]:
@@ -145,7 +146,7 @@ class Ledger:
     @property
     def end_epoch(self) -> int:
         """The newest leader epoch that was read."""
-        if self._done:
+        if self.done:
             return self._done_epoch
         return self._epochs[-1][1] if self._epochs else NO_EPOCH
 
@@ -157,7 +158,7 @@ class Ledger:
             gaps = gaps[:most]
             return list(zip((edges[gaps] + 1).tolist(), (edges[gaps + 1] - 1).tolist(), strict=True))
         runs = list(zip((edges[gaps] + 1).tolist(), (edges[gaps + 1] - 1).tolist(), strict=True))
-        for first, last in self._done:
+        for first, last in self.done:
             begin = max(first, self.position)
             if last < begin:
                 continue

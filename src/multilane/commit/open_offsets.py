@@ -26,7 +26,8 @@ OffsetSeries = Sequence[int] | npt.NDArray[np.int64] | Packed | Cut
 class OpenOffsets(Protocol):
     @property
     def settle(self) -> Callable[[int], None]: ...
-    def __len__(self) -> int: ...
+    @property
+    def count(self) -> Callable[[], int]: ...
     def __contains__(self, offset: int) -> bool: ...
     def extend(self, offsets: OffsetSeries) -> None:
         """Add offsets, all of them above the previous ones."""
@@ -37,14 +38,12 @@ class OpenOffsets(Protocol):
 
 
 class OpenDict:
-    __slots__ = ("_open", "settle")
+    __slots__ = ("_open", "count", "settle")
 
     def __init__(self) -> None:
         self._open: dict[int, None] = {}
+        self.count: Callable[[], int] = self._open.__len__
         self.settle: Callable[[int], None] = self._open.__delitem__
-
-    def __len__(self) -> int:
-        return len(self._open)
 
     def __contains__(self, offset: int) -> bool:
         return offset in self._open
@@ -78,7 +77,7 @@ class OpenArray:
         self._first = self._last = self._count = 0  # all offsets before _first are settled
         self._clear_flags = kernels().keyed.clear_flags
 
-    def __len__(self) -> int:
+    def count(self) -> int:
         return self._count
 
     def __contains__(self, offset: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from multilane.config.addresses import Address, parse_addresses
-from multilane.config.properties import Scope
+from multilane.config.properties import UsedBy
 from multilane.config.security import SecurityConfig, parse_security
 from multilane.config.values import Values, read
 from multilane.errors import ConfigError
@@ -45,7 +45,7 @@ class ConnectionConfig:
 
 def parse_connection(properties: Mapping[str, object]) -> ConnectionConfig:
     """A connection from connection properties only (an admin client's, for example)."""
-    return connection_from(read(properties, frozenset({Scope.CLIENT})))
+    return connection_from(read(properties, frozenset({UsedBy.EVERY_CLIENT})))
 
 
 def connection_from(values: Values) -> ConnectionConfig:

@@ -14,7 +14,7 @@ from typing import Final
 
 from multilane.config.connection import ConnectionConfig, connection_from
 from multilane.config.group import GroupConfig, parse_group
-from multilane.config.properties import Scope
+from multilane.config.properties import UsedBy
 from multilane.config.reset import OffsetReset, parse_reset, reset_of_lost
 from multilane.config.values import Values, read
 from multilane.errors import ConfigError
@@ -57,7 +57,7 @@ class ConsumerConfig:
 
 def parse_consumer(properties: Mapping[str, object]) -> ConsumerConfig:
     """A consumer's configuration from properties in any accepted spelling, or a ConfigError."""
-    values = read(properties, frozenset({Scope.CLIENT, Scope.CONSUMER}))
+    values = read(properties, frozenset({UsedBy.EVERY_CLIENT, UsedBy.CONSUMER}))
     reset = parse_reset(values.spelled("auto.offset.reset"), values.text("auto.offset.reset"))
     config = ConsumerConfig(
         connection=connection_from(values),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from multilane.config.properties import INT_MAX, Property, PropertyKind, Scope
+from multilane.config.properties import INT_MAX, Property, PropertyKind, UsedBy
 
 DEFAULT_STRATEGY: Final = ("range", "cooperative-sticky")
 
@@ -19,7 +19,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="fetch.min.bytes",
         kind=PropertyKind.BYTES,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=1,
         minimum=0,
         maximum=INT_MAX,
@@ -29,7 +29,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="fetch.max.bytes",
         kind=PropertyKind.BYTES,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=52_428_800,
         minimum=0,
         maximum=INT_MAX,
@@ -38,7 +38,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="fetch.max.wait.ms",
         kind=PropertyKind.MILLIS,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=500,
         minimum=0,
         maximum=INT_MAX,
@@ -48,7 +48,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="fetch.pace.ms",
         kind=PropertyKind.MILLIS,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=0,
         minimum=0,
         maximum=1_000,
@@ -57,7 +57,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="max.partition.fetch.bytes",
         kind=PropertyKind.BYTES,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=4_194_304,
         minimum=0,
         maximum=INT_MAX,
@@ -67,7 +67,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="fetch.buffer.bytes",
         kind=PropertyKind.BYTES,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=134_217_728,
         minimum=1,
         maximum=2**40,
@@ -77,7 +77,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="fetch.connections",
         kind=PropertyKind.INTEGER,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=2,
         minimum=1,
         maximum=4,
@@ -86,7 +86,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="max.poll.records",
         kind=PropertyKind.INTEGER,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=INT_MAX,
         minimum=1,
         maximum=INT_MAX,
@@ -96,7 +96,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="auto.offset.reset",
         kind=PropertyKind.TEXT,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default="none",
         aliases=("offset.initial",),
         doc="Where to start without a valid position: none (an error), earliest, latest, by_duration:PnDTnHnMnS.",
@@ -104,7 +104,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="lost.position.reset",
         kind=PropertyKind.CHOICE,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default="policy",
         choices=("policy", "earliest"),
         doc="Where to continue if the log no longer has a position: policy (as auto.offset.reset says), or earliest, "
@@ -113,14 +113,14 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="check.crcs",
         kind=PropertyKind.FLAG,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=True,
         doc="Whether to verify the checksum of every batch.",
     ),
     Property(
         name="isolation.level",
         kind=PropertyKind.CHOICE,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default="read_uncommitted",
         choices=("read_uncommitted", "read_committed"),
         doc="Whether to return records of open and aborted transactions.",
@@ -128,7 +128,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="max.decompressed.batch.bytes",
         kind=PropertyKind.BYTES,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=67_108_864,
         minimum=1_024,
         maximum=INT_MAX,
@@ -137,7 +137,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="corrupt.batch.refetches",
         kind=PropertyKind.INTEGER,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=2,
         minimum=0,
         maximum=1_000,
@@ -146,27 +146,27 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="allow.auto.create.topics",
         kind=PropertyKind.FLAG,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=False,
         doc="Whether requesting a topic's metadata may create it. Java's default is true.",
     ),
     Property(
         name="exclude.internal.topics",
         kind=PropertyKind.FLAG,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=True,
         doc="Whether a pattern subscription excludes Kafka's internal topics.",
     ),
     Property(
         name="group.id",
         kind=PropertyKind.TEXT,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         doc="The consumer group. Without one, assign partitions manually; nothing is committed.",
     ),
     Property(
         name="group.protocol",
         kind=PropertyKind.CHOICE,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default="auto",
         choices=("auto", "classic", "consumer"),
         doc="How the group shares partitions: JoinGroup and SyncGroup (classic), KIP-848 (consumer, which converts a "
@@ -176,19 +176,19 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="group.instance.id",
         kind=PropertyKind.TEXT,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         doc="A stable name that makes the member static: a short absence moves no partition.",
     ),
     Property(
         name="group.remote.assignor",
         kind=PropertyKind.TEXT,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         doc="The broker's assignor with group.protocol=consumer (uniform, range); if not set, the broker chooses.",
     ),
     Property(
         name="partition.assignment.strategy",
         kind=PropertyKind.OBJECTS,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=DEFAULT_STRATEGY,
         doc="Assignors of the classic protocol, by short name or Java class: range, roundrobin, sticky, "
         "cooperative-sticky; or assignor objects.",
@@ -196,7 +196,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="session.timeout.ms",
         kind=PropertyKind.MILLIS,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=45_000,
         minimum=1,
         maximum=INT_MAX,
@@ -206,7 +206,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="heartbeat.interval.ms",
         kind=PropertyKind.MILLIS,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=3_000,
         minimum=1,
         maximum=INT_MAX,
@@ -216,7 +216,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="max.poll.interval.ms",
         kind=PropertyKind.MILLIS,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=300_000,
         minimum=1,
         maximum=INT_MAX,
@@ -226,14 +226,14 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="enable.auto.commit",
         kind=PropertyKind.FLAG,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=True,
         doc="Whether positions are committed automatically; needs a group.",
     ),
     Property(
         name="auto.commit.interval.ms",
         kind=PropertyKind.MILLIS,
-        scope=Scope.CONSUMER,
+        used_by=UsedBy.CONSUMER,
         default=5_000,
         minimum=0,
         maximum=INT_MAX,

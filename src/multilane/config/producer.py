@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from multilane.config.connection import ConnectionConfig, connection_from
-from multilane.config.properties import INT_MAX, Property, PropertyKind, Scope
+from multilane.config.properties import INT_MAX, Property, PropertyKind, UsedBy
 from multilane.config.spelling import Spelling, fold
 from multilane.config.values import Values, _parse, read
 from multilane.errors import ConfigError
@@ -24,7 +24,7 @@ _PREFIXES: Final = ("producer.properties.", "producer.")
 
 
 def _row(name: str, kind: PropertyKind, doc: str, *aliases: str, **facts: object) -> Property:
-    return Property(name=name, kind=kind, doc=doc, scope=Scope.PRODUCER, aliases=aliases, **facts)  # type: ignore[arg-type]
+    return Property(name=name, kind=kind, doc=doc, used_by=UsedBy.PRODUCER, aliases=aliases, **facts)  # type: ignore[arg-type]
 
 
 PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
@@ -165,7 +165,7 @@ def parse_producer(properties: Mapping[str, object]) -> ProducerConfig:
         (own if _is_own(key) else others)[key] = value
     values = _read_own(own)
     config = ProducerConfig(
-        connection=connection_from(read(others, frozenset({Scope.CLIENT}))),
+        connection=connection_from(read(others, frozenset({UsedBy.EVERY_CLIENT}))),
         acks=_ACKS[values.text("acks")],
         idempotence=values.flag("enable.idempotence"),
         linger=values.seconds("linger.ms"),

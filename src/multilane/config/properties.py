@@ -31,10 +31,10 @@ class PropertyKind(Enum):
     FUNCTION = "a function"
 
 
-class Scope(Enum):
-    """The clients that a property applies to. CLIENT properties configure the connection of every client."""
+class UsedBy(Enum):
+    """The clients that use a property. Those of EVERY_CLIENT configure the connection to the cluster."""
 
-    CLIENT = "client"
+    EVERY_CLIENT = "client"
     CONSUMER = "consumer"
     PRODUCER = "producer"
 
@@ -46,7 +46,7 @@ class Property:
     name: str
     kind: PropertyKind
     doc: str
-    scope: Scope = Scope.CLIENT
+    used_by: UsedBy = UsedBy.EVERY_CLIENT
     default: object = None
     minimum: int | None = None
     maximum: int | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from multilane.config.properties import Property, PropertyKind, Scope
+from multilane.config.properties import Property, PropertyKind, UsedBy
 
 _BYTES = "blocks carry bytes; decode keys and values in your own code"
 _KERBEROS = "Kerberos (GSSAPI) is not supported; use SCRAM, OAUTHBEARER or mTLS"
@@ -123,7 +123,7 @@ def _rows() -> Iterator[Property]:
             name=name,
             kind=PropertyKind.TEXT,
             doc="A producer property.",
-            scope=Scope.PRODUCER,
+            used_by=UsedBy.PRODUCER,
             refused="it is a producer property",
         )
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from os import PathLike, fspath
 from typing import Final
 
-from multilane.config.properties import LONG_MAX, Property, PropertyKind, Scope
+from multilane.config.properties import LONG_MAX, Property, PropertyKind, UsedBy
 from multilane.config.spelling import PROPERTIES, Spelling, lookup
 from multilane.errors import ConfigError, printable
 from multilane.secret import Secret, without_credentials
@@ -33,7 +33,7 @@ _FLAGS: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Every property of the requested scopes, parsed; `given` maps the names that were set to the spelling used."""
+    """Every property that the wanted clients use, parsed; `given` maps the names that were set to the spelling used."""
 
     parsed: Mapping[str, object]
     given: Mapping[str, str]
@@ -85,9 +85,9 @@ def merged(properties: object, more: Mapping[str, object]) -> dict[str, object]:
     return {**properties, **more}
 
 
-def read(properties: Mapping[str, object], scopes: frozenset[Scope]) -> Values:
+def read(properties: Mapping[str, object], wanted: frozenset[UsedBy]) -> Values:
     """Parses all properties, or raises the first ConfigError. A value of None counts as not set."""
-    parsed = {row.name: row.default for row in PROPERTIES.values() if row.scope in scopes and not row.refused}
+    parsed = {row.name: row.default for row in PROPERTIES.values() if row.used_by in wanted and not row.refused}
     given: dict[str, str] = {}
     warnings: list[str] = []
     for key, value in properties.items():
@@ -95,7 +95,7 @@ def read(properties: Mapping[str, object], scopes: frozenset[Scope]) -> Values:
         if value is None:
             continue
         row = spelling.row
-        _check_allowed(key, row, value, scopes)
+        _check_allowed(key, row, value, wanted)
         fresh = _parse(key, spelling, value)
         if row.name in given and fresh != parsed[row.name]:
             raise ConfigError(
@@ -108,12 +108,12 @@ def read(properties: Mapping[str, object], scopes: frozenset[Scope]) -> Values:
     return Values(parsed, given, tuple(warnings))
 
 
-def _check_allowed(key: str, row: Property, value: object, scopes: frozenset[Scope]) -> None:
+def _check_allowed(key: str, row: Property, value: object, wanted: frozenset[UsedBy]) -> None:
     empty = isinstance(value, (str, list, tuple)) and not value
     if row.refused and not empty:
         raise ConfigError(f"{key} is not accepted: {row.refused}")
-    if row.scope not in scopes and not row.refused:
-        raise ConfigError(f"{key} is a {row.scope.value} property and does not apply here")
+    if row.used_by not in wanted and not row.refused:
+        raise ConfigError(f"{key} is a {row.used_by.value} property and does not apply here")
 
 
 def _parse(key: str, spelling: Spelling, value: object) -> object:

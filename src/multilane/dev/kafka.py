@@ -25,7 +25,7 @@ from multilane.dev.node import BrokerNode
 from multilane.dev.ports import HOST, ReservedPorts, require_free
 from multilane.dev.readiness import add_scram_users, answers, scram_login
 from multilane.dev.reaper import Reaper
-from multilane.dev.settings import CONTROLLER, PLAINTEXT, BrokerPlan, KafkaListener, TlsFiles
+from multilane.dev.settings import CONTROLLER, PLAINTEXT, BrokerSpec, KafkaListener, TlsFiles
 from multilane.errors import BrokerStartError, DevKafkaError
 from multilane.java import Java, find_java
 from multilane.secret import Secret
@@ -239,9 +239,9 @@ class KafkaCluster:
         logging = _logging_file(self._directory, "broker")
         for node in self._ports:
             home = self._directory / f"node-{node}"
-            plan = BrokerPlan(node, home / "data", self._listeners, self._ports, self._secrets, tls)
+            spec = BrokerSpec(node, home / "data", self._listeners, self._ports, self._secrets, tls)
             config = home / "server.properties"
-            _write_private(config, settings.render(settings.broker_properties(plan, self.profile, self.properties)))
+            _write_private(config, settings.render(settings.broker_properties(spec, self.profile, self.properties)))
             command = [*self._jvm(self.heap, self.java_options, logging), "kafka.Kafka", str(config)]
             self._brokers[node] = BrokerNode(node, home, command, self._reaper)
 

@@ -76,7 +76,7 @@ class TlsFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerPlan:
+class BrokerSpec:
     """The input of one broker's configuration. Ports are per node: listener name -> port."""
 
     node_id: int
@@ -108,15 +108,15 @@ def listeners_of(wanted: Sequence[str | KafkaListener]) -> tuple[KafkaListener, 
     return tuple(named.values())
 
 
-def broker_properties(plan: BrokerPlan, profile: str, properties: Mapping[str, str]) -> dict[str, str]:
+def broker_properties(spec: BrokerSpec, profile: str, properties: Mapping[str, str]) -> dict[str, str]:
     """The whole server.properties of one broker."""
     if profile not in PROFILES:
         raise DevKafkaError(f"unknown profile {profile!r}: choose one of {', '.join(PROFILES)}")
-    result = _addresses(plan) | _replication(len(plan.ports)) | dict(PROFILES[profile])
-    for item in plan.listeners:
+    result = _addresses(spec) | _replication(len(spec.ports)) | dict(PROFILES[profile])
+    for item in spec.listeners:
         prefix = f"listener.name.{item.name.lower()}"
-        result |= _tls(prefix, item, plan.tls) if item.tls else {}
-        result |= _sasl(prefix, plan.users) if item.sasl else {}
+        result |= _tls(prefix, item, spec.tls) if item.tls else {}
+        result |= _sasl(prefix, spec.users) if item.sasl else {}
     return result | dict(properties)
 
 
@@ -129,15 +129,15 @@ def render(properties: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def _addresses(plan: BrokerPlan) -> dict[str, str]:
-    own = plan.ports[plan.node_id]
-    protocols = {item.name: item.protocol for item in plan.listeners} | {CONTROLLER: PLAINTEXT}
-    voters = (f"{node}@127.0.0.1:{ports[CONTROLLER]}" for node, ports in plan.ports.items())
+def _addresses(spec: BrokerSpec) -> dict[str, str]:
+    own = spec.ports[spec.node_id]
+    protocols = {item.name: item.protocol for item in spec.listeners} | {CONTROLLER: PLAINTEXT}
+    voters = (f"{node}@127.0.0.1:{ports[CONTROLLER]}" for node, ports in spec.ports.items())
     return {
         "process.roles": "broker,controller",
-        "node.id": str(plan.node_id),
-        "broker.rack": f"rack-{plan.node_id}",
-        "log.dirs": str(plan.data),
+        "node.id": str(spec.node_id),
+        "broker.rack": f"rack-{spec.node_id}",
+        "log.dirs": str(spec.data),
         "controller.quorum.voters": ",".join(voters),
         "controller.listener.names": CONTROLLER,
         "inter.broker.listener.name": PLAINTEXT,

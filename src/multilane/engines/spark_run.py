@@ -23,9 +23,9 @@ from multilane.app.metrics_server import served
 from multilane.app.signals import signals_stop
 from multilane.app.targets import find_app
 from multilane.engines.batches.driver import QuerySupervisor
-from multilane.engines.batches.lease_coordinator import CoordinatorPlan
+from multilane.engines.batches.lease_coordinator import CoordinatorSpec
 from multilane.engines.batches.lease_table import LeaseTerms
-from multilane.engines.continuous.driver import MemberRunPlan, Supervisor
+from multilane.engines.continuous.driver import MemberRunSpec, Supervisor
 from multilane.engines.continuous.jobs import SparkMemberJobs
 from multilane.engines.job_names import job_name
 from multilane.errors import ConfigError, SparkStartError
@@ -94,7 +94,7 @@ def _run(app: App, target: str, members: int, settings: SparkSettings) -> None:
         with ended_with(spark):
             facts = target, spark.version, masked_master(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *facts)
-            with app.overrides.applied_by(flow.steer), controlled_at(app, settings.control):
+            with app.overrides.applied_by(flow.apply_overrides), controlled_at(app, settings.control):
                 flow.run(spark)
 
 
@@ -123,12 +123,12 @@ class Continuous(_Flow):
     def stop(self) -> None:
         self._supervisor.stop()
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
-        self._supervisor.steer(consumer, overrides)
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        self._supervisor.apply_overrides(consumer, overrides)
 
     def run(self, spark: SparkSession) -> None:
         bind, host = hosts_of(self._settings, spark)
-        plan = MemberRunPlan(
+        spec = MemberRunSpec(
             members=self._members,
             factory=_MEMBER,
             target=self._target,
@@ -140,7 +140,7 @@ class Continuous(_Flow):
             start_seconds=self._start_seconds,
         )
         self._supervisor.run(
-            plan, SparkMemberJobs(spark, uuid.uuid4().hex[:12], job_name(self._target, self._consumers))
+            spec, SparkMemberJobs(spark, uuid.uuid4().hex[:12], job_name(self._target, self._consumers))
         )
 
 
@@ -155,12 +155,12 @@ class Batches(_Flow):
     def stop(self) -> None:
         self._query_supervisor.stop()
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
-        self._query_supervisor.steer(consumer, overrides)
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        self._query_supervisor.apply_overrides(consumer, overrides)
 
     def run(self, spark: SparkSession) -> None:
         bind, host = hosts_of(self._settings, spark)
-        plan = CoordinatorPlan(
+        spec = CoordinatorSpec(
             run=uuid.uuid4().hex[:12],
             factory=COORDINATOR,
             worker_factory=WORKER,
@@ -176,7 +176,7 @@ class Batches(_Flow):
             start_seconds=self._start_seconds,
             consumers=self._consumers,
         )
-        self._query_supervisor.run(spark, plan, self._drain_seconds)
+        self._query_supervisor.run(spark, spec, self._drain_seconds)
 
 
 def home_of(settings: SparkSettings) -> str:

@@ -32,7 +32,7 @@ _FAILED: Final = "failed"  # the kind of the message in every protocol
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlan:
+class TaskSpec:
     """Everything that a task needs to start; Spark ships it inside the task."""
 
     factory: str  # MODULE:NAME of the function that makes the worker of the target
@@ -53,19 +53,19 @@ class _CannotMake(Exception):
 class WorkerTask:
     """A task that is connected to its driver."""
 
-    def __init__(self, plan: TaskPlan, number: int, channel: MessageChannel, stack: ExitStack) -> None:
+    def __init__(self, spec: TaskSpec, number: int, channel: MessageChannel, stack: ExitStack) -> None:
         """`stack` is closed when the task ends."""
         self.number = number
         self.channel = channel
-        self._plan = plan
+        self._spec = spec
         self._stack = stack
 
     def load_worker(self, **details: Any) -> Any:
         """Make the worker, in its environment. If that fails, the task ends here, and the message to the driver has
         these details."""
         try:
-            self._stack.enter_context(in_worker_environment(self._plan.home, self.number))
-            return load(self._plan.factory)(self._plan.target)
+            self._stack.enter_context(in_worker_environment(self._spec.home, self.number))
+            return load(self._spec.factory)(self._spec.target)
         except (Exception, SystemExit) as error:
             log.exception("cannot load the application in this worker")
             raise _CannotMake(error, details) from error
@@ -80,7 +80,7 @@ class WorkerTask:
 
 
 def run_in_worker(
-    plan: TaskPlan,
+    spec: TaskSpec,
     number: int,
     name: str,
     make: Callable[[WorkerTask], W | None],
@@ -88,11 +88,11 @@ def run_in_worker(
 ) -> str:
     """Make a worker and run it. Returns how that ended. `name` is what log lines call the task. `make` returns None if
     the driver does not need the task."""
-    logging.basicConfig(level=plan.log_level, format=f"%(asctime)s {name} {number} %(levelname)s %(message)s")
+    logging.basicConfig(level=spec.log_level, format=f"%(asctime)s {name} {number} %(levelname)s %(message)s")
     with ExitStack() as stack:
-        channel = connect(plan.address, plan.token)
+        channel = connect(spec.address, spec.token)
         stack.callback(channel.close)
-        task = WorkerTask(plan, number, channel, stack)
+        task = WorkerTask(spec, number, channel, stack)
         try:
             worker = make(task)
         except _CannotMake as failure:

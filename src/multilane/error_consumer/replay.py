@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from multilane.client.produce.producer import Producer, RecordMetadata
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MultilaneError
-from multilane.outcome.dialects import target_in
 from multilane.outcome.error_policy import republished_headers
+from multilane.outcome.failure_headers import target_in
 from multilane.outcome.redrive import Filter, Groups, ReplayMarks, ReplayPace
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _PART: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayPlan:
+class ReplayOptions:
     """What to replay, and where to. `rate`: records a second; None: unlimited."""
 
     wanted: Filter = field(default_factory=Filter)
@@ -69,11 +69,11 @@ class Chosen(NamedTuple):
 
 
 class Replay:
-    def __init__(self, log: ErrorLog, plan: ReplayPlan, *, clock: Clock | None = None) -> None:
+    def __init__(self, log: ErrorLog, options: ReplayOptions, *, clock: Clock | None = None) -> None:
         self._log = log
-        self._plan = plan
+        self._options = options
         self._clock = clock or SystemClock()
-        self._pace = ReplayPace(plan.rate, self._clock.monotonic())
+        self._pace = ReplayPace(options.rate, self._clock.monotonic())
         self._pause = threading.Event()
         self.report = ReplayReport()
 
@@ -98,9 +98,9 @@ class Replay:
         for record in self._log.records(partition, first):
             if record.offset in marks:
                 self.report.skipped += 1
-            elif not self._plan.wanted.wants(record):
+            elif not self._options.wanted.wants(record):
                 self.report.unwanted += 1
-            elif (target := self._plan.target(record)) is None:
+            elif (target := self._options.target(record)) is None:
                 self.report.not_allowed[target_in(record.headers) or ""] += 1
             else:
                 self.report.targets[target] += 1

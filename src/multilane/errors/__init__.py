@@ -68,9 +68,11 @@ from multilane.errors.processing import (
     ProduceFailed,
     PublishStopped,
     RegistryUnavailable,
+    ResultNotStored,
     UndecodablePayload,
     UnknownSchema,
     WrongFailures,
+    WrongResult,
 )
 from multilane.errors.records import (
     BlockFull,
@@ -133,6 +135,7 @@ __all__ = [
     "PublishStopped",
     "RecordBatchError",
     "RegistryUnavailable",
+    "ResultNotStored",
     "SaslError",
     "SparkStartError",
     "TargetNotFound",
@@ -148,6 +151,7 @@ __all__ = [
     "WireError",
     "WrongFailures",
     "WrongListener",
+    "WrongResult",
     "WrongRows",
     "WrongSubscription",
     "broker_error",

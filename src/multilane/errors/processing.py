@@ -55,6 +55,14 @@ class WrongFailures(MultilaneError):
     """A batch function returned failures that are not records of its batch."""
 
 
+class WrongResult(MultilaneError):
+    """A function returned something that is not one result for each of its records or rows."""
+
+
+class ResultNotStored(MultilaneError):
+    """What a function returned cannot be stored in the results topic: its record has failed."""
+
+
 class GivenUp(MultilaneError):
     """A record failed more often than maxErrorCount allows; its last step handles it now."""
 

@@ -15,8 +15,8 @@ from multilane.client.consumer import Consumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MultilaneError
 from multilane.logs import logger
-from multilane.outcome.dialects import error_in
 from multilane.outcome.error_patterns import pattern_of
+from multilane.outcome.failure_headers import error_in
 from multilane.types import TopicPartition
 
 log = logger(__name__)

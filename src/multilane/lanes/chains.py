@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count, takewhile
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, Self, cast
 
 from multilane.lanes.intake import Piece
 from multilane.lanes.ordering import ONE_CHAIN, OrderOf, one_chain
@@ -85,7 +85,10 @@ class Chains:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def put_piece(self, piece: Piece, now: float) -> None:
-        self.put(piece.records(), now)
+        if self._order_of is one_chain and self._due_at is None:
+            self._put_behind(cast("Chain", piece.records()))  # nobody else has this list
+        else:
+            self.put(piece.records(), now)
 
     def put(self, records: Iterable[Record], now: float) -> None:
         by_key, order_of, ready, due_at = self._by_key, self._order_of, self.ready, self._due_at

@@ -27,7 +27,7 @@ log = logger(__name__)
 class Fed(AssignedProcessor, Protocol):
     """The part of a processor that feeding uses."""
 
-    def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None: ...
+    def listen(self, on_wants_blocks: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None: ...
 
     def accept(self, block: Block) -> None: ...
 
@@ -54,7 +54,8 @@ class Feeding(Generic[F]):
         self._assignment = assignment
         self._drain = drain
         self._clock = clock
-        self._hungry: set[TopicPartition] = set()
+        self._full: set[TopicPartition] = set()  # paused because their lanes have enough
+        self._to_resume: set[TopicPartition] = set()
         self.ends: Mapping[TopicPartition, int] = {}  # records from this offset on are not handled
         self._at_end: set[TopicPartition] = set()
         self._is_delivering = False  # blocks were polled that their processors do not have yet
@@ -64,7 +65,7 @@ class Feeding(Generic[F]):
 
     def add(self, processor: F) -> None:
         """Feed a new processor."""
-        processor.listen(partial(self._note_hungry, processor), self.fail)
+        processor.listen(partial(self._note_wants_blocks, processor), self.fail)
         self._consumer.resume(processor.partitions & self._consumer.paused)
 
     def fail(self, error: BaseException) -> None:
@@ -87,7 +88,7 @@ class Feeding(Generic[F]):
     async def step(self, patience: float) -> None:
         """Poll once, for at most `patience` seconds, and deliver the blocks."""
         await self._restart_cut()
-        self._resume_hungry()
+        self._resume_wanted()
         try:
             blocks = await self._consumer.poll(patience)
         except WakeupError:
@@ -118,6 +119,7 @@ class Feeding(Generic[F]):
                 continue  # revoked since
             processor.feed()
             if partition in self._at_end or not processor.wants_blocks(partition):
+                self._full.add(partition)
                 self._consumer.pause([partition])
                 processor.copy_out(partition)
 
@@ -181,18 +183,23 @@ class Feeding(Generic[F]):
         begin = start.offset if processor is None else max(start.offset, processor.end(partition))
         self._consumer.seek(partition, begin, start.known_epoch if begin == start.offset else None)
 
-    def _note_hungry(self, processor: F) -> None:
+    def _note_wants_blocks(self, processor: F) -> None:
         """A pool has taken in some of the waiting records."""
+        if not self._full:  # each lane tells whenever it has run out
+            return
         paused = self._consumer.paused
-        waiting = (p for p in processor.partitions if p in paused and p not in self._hungry and p not in self._at_end)
-        hungry = [p for p in waiting if processor.wants_blocks(p)]
-        if hungry:
-            self._hungry.update(hungry)
+        waiting = (
+            p for p in processor.partitions if p in paused and p not in self._to_resume and p not in self._at_end
+        )
+        wanting = [p for p in waiting if processor.wants_blocks(p)]
+        if wanting:
+            self._to_resume.update(wanting)
             self._consumer.wakeup()
 
-    def _resume_hungry(self) -> None:
-        hungry, self._hungry = self._hungry, set()
-        wanted = hungry & self._consumer.paused & set(self._assignment.partitions)
+    def _resume_wanted(self) -> None:
+        to_resume, self._to_resume = self._to_resume, set()
+        self._full -= to_resume
+        wanted = to_resume & self._consumer.paused & set(self._assignment.partitions)
         if wanted:
             self._consumer.resume(wanted)
 

@@ -1,6 +1,6 @@
 """The fence of a consumer: no record begins once the group may have assigned its partitions to other members.
 
-Thread: loop; `begin_on_thread` from the lanes' threads, `suspect` from a signal handler.
+Thread: loop; `begin_on_thread` from the lanes' threads, `recheck` from a signal handler.
 
 A coordinator expels a member that sends no heartbeat for a session. After a process was stopped or a machine slept, the
 member notices that only later: so lanes check the time since the last answered heartbeat before they begin records.
@@ -16,7 +16,7 @@ from math import inf
 from typing import Final, Protocol
 
 from multilane.clock import Clock
-from multilane.lanes.due_timer import until_next
+from multilane.lanes.due_timer import Beat
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
@@ -99,6 +99,7 @@ class Fence:
         self._deadline: Deadline = _Never()
         self._pools: set[Fenced] = set()
         self._waiting: dict[asyncio.Future[None], Fenced] = {}
+        self._beat = Beat.of(_LONGEST_CHECK)
         self._timer: asyncio.TimerHandle | None = None
         self._is_open = threading.Event()
         self._is_open.set()
@@ -116,32 +117,37 @@ class Fence:
         self._deadline = deadline
 
     def join(self, pool: Fenced) -> None:
+        if not self._pools:
+            self._beat.join(self._look)
         self._pools.add(pool)
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._until_check, self._tick)
 
     def leave(self, pool: Fenced) -> None:
         """The pool drains: its lanes begin no more records."""
         self._pools.discard(pool)
+        if not self._pools:
+            self._beat.leave(self._look)
         for turn in [turn for turn, waiting in self._waiting.items() if waiting is pool]:
             del self._waiting[turn]
             if not turn.done():
                 turn.set_exception(NotBegun())
 
-    def _tick(self) -> None:
+    def _look(self) -> None:
         self.check()
-        self._timer = self._loop.call_later(self._until_check, self._tick) if self._pools else None
+        if self._timer is None:
+            self._look_sooner()
 
-    @property
-    def _until_check(self) -> float:
+    def _look_sooner(self) -> None:
         """The session ends at its deadline or, if a heartbeat is answered, later. The clock of the loop may stand still
         while the machine is suspended, so the deadline alone is not waited for."""
-        if self.is_shut:
-            return _CHECK_EVERY
-        left = self._deadline.fenced_after - self._clock.monotonic()
-        return min(until_next(_LONGEST_CHECK, self._loop.time()), max(_CHECK_EVERY, left))
+        left = 0.0 if self.is_shut else self._deadline.fenced_after - self._clock.monotonic()
+        is_soon = self._pools and left < _LONGEST_CHECK
+        self._timer = self._loop.call_later(max(_CHECK_EVERY, left), self._tick) if is_soon else None
 
-    def suspect(self) -> None:
+    def _tick(self) -> None:
+        self.check()
+        self._look_sooner()
+
+    def recheck(self) -> None:
         """The process continues after a stop: every lane checks the fence before it begins another record."""
         for pool in list(self._pools):
             pool.look_up()

@@ -307,7 +307,7 @@ class OutageGate:
         return resting(record, attempts_in_place(record), self._outage.next_at, Stay.DOUBTED)
 
     def _is_to_blame(self, record: Record) -> bool:
-        """A doubted record is not, once a record that failed with it has succeeded: the cause was an outage."""
+        """A doubted record (`Stay.DOUBTED`) is not, once a record that failed with it has succeeded: an outage was."""
         why = stay_of(record)
         return why is Stay.KEPT or (why is Stay.DOUBTED and rests_until(record) > self._innocent_until)
 

@@ -231,7 +231,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
             try:
                 return await self._consumer.position(partition, left)
             except WakeupError:
-                continue  # meant for a poll: hungry partitions are resumed before the next one
+                continue  # meant for a poll: partitions that want blocks are resumed before the next one
             except OperationTimeout:
                 break
         return _UNKNOWN  # the first block shows it

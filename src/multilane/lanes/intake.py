@@ -40,6 +40,7 @@ class Waiting(NamedTuple):
 
     block: Block
     row_bytes: float  # on average
+    rows: int
 
 
 class Piece(NamedTuple):
@@ -79,16 +80,22 @@ class Intake:
         self.bound = inf  # no record from this offset on is taken in
         self.low = inf  # at this position `on_low` is called, to move the bound
         self.on_low: Callable[[], object] = lambda: None
+        self.changes = 0  # see `AtRest`
         self.waiting_rows = 0  # not taken in yet
         self.waiting_bytes = 0.0  # the same in bytes; an estimate for a block that is partly taken in
 
     @property
-    def weighs(self) -> bool:
+    def bounds_bytes(self) -> bool:
         return self._room_bytes is not None
 
     @property
     def has_blocks(self) -> bool:
         return bool(self._blocks)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all records that came are settled."""
+        return not self._blocks and not self.ledger.count()
 
     @property
     def end(self) -> int:
@@ -111,12 +118,13 @@ class Intake:
         """The log has no records for us below this position. Call it only when no record is open or waits."""
         if position > self.ledger.position:
             self.ledger.advance(position, leader_epoch)
+            self.changes += 1
 
     @property
     def is_full(self) -> bool:
         """Whether the room is too small for a piece: taking in one record costs as much as taking in thirty."""
         least = max(1, min(_LEAST_PIECE, self.room // 8))  # of the current room: the number of lanes may change
-        too_many = self.room - len(self.ledger) < least
+        too_many = self.room - self.ledger.count() < least
         if self.bound != inf and self._blocks and self.next_offset >= self.bound:
             self.on_low()
             return True
@@ -130,29 +138,36 @@ class Intake:
         if block.made is None and self.room < self._most and len(block) > self.room:
             block = made_once(block)  # more records at a time than its pieces have, and for all groups that read them
         row_bytes = block.own_bytes / max(1, len(block)) if block.made is None else block.made.row_bytes
-        self._blocks.append(Waiting(block, row_bytes))
-        self.waiting_rows += len(block)
-        self.waiting_bytes += row_bytes * len(block)
+        self.put(Waiting(block, row_bytes, len(block)))
+
+    def put(self, waiting: Waiting) -> None:
+        """The same for a block that several intakes get."""
+        self._blocks.append(waiting)
+        self.waiting_rows += waiting.rows
+        self.waiting_bytes += waiting.row_bytes * waiting.rows
+        self.changes += 1  # last: others may look
         if len(self._blocks) == 1:
             self._measure()
 
     def _measure(self) -> None:
-        self._piece = max(1, min(self._most, int(PIECE_BYTES / max(1.0, self._blocks[0].row_bytes))))
+        _, row_bytes, rows = self._blocks[0]
+        is_small = row_bytes * rows <= PIECE_BYTES
+        self._piece = self._most if is_small else max(1, min(self._most, int(PIECE_BYTES / max(1.0, row_bytes))))
 
     def copy_out(self) -> None:
         """Copy blocks that will wait for a long time, so that they do not keep whole frames alive."""
         if self._row:
-            block, row_bytes = self._blocks[0]
-            self._blocks[0] = Waiting(block.slice(self._row), row_bytes)
+            block, row_bytes, rows = self._blocks[0]
+            self._blocks[0] = Waiting(block.slice(self._row), row_bytes, rows - self._row)
             self._row = 0
-        for index, (block, row_bytes) in enumerate(self._blocks):
-            if block.pinned_bytes > _SPARSE * len(block) * row_bytes:
-                self._blocks[index] = Waiting(block.compact(), row_bytes)
+        for index, (block, row_bytes, rows) in enumerate(self._blocks):
+            if block.pinned_bytes > _SPARSE * rows * row_bytes:
+                self._blocks[index] = Waiting(block.compact(), row_bytes, rows)
 
     def next_piece(self) -> Piece:
         """Takes in the next few rows. Those that are fresh are handed out and must be settled."""
-        (block, row_bytes), row = self._blocks[0], self._row
-        many = min(self._piece, self.room - len(self.ledger), len(block) - row)
+        (block, row_bytes, total), row = self._blocks[0], self._row
+        many = min(self._piece, self.room - self.ledger.count(), total - row)
         if self._room_bytes is not None:
             many = min(many, block.slice(row).rows_within(self._room_bytes - self._bytes, many))
         if block.next_offset > self.bound:
@@ -162,17 +177,18 @@ class Intake:
         self.waiting_rows -= many
         self.waiting_bytes = self.waiting_bytes - many * row_bytes if self.waiting_rows else 0.0
         self._row += many
-        is_last = self._row == len(block)
+        is_last = self._row == total
         if is_last:
             self._row = 0
             self._blocks.popleft()
             if self._blocks:
                 self._measure()
-        piece = Piece(rows, self._fresh(rows), is_last, cut)
+        piece = Piece(rows, self._fresh(rows) if self.ledger.done else None, is_last, cut)
         self.ledger.hand_out(piece.offsets)
         self.ledger.advance(rows.next_offset, rows.leader_epoch)
         if self.ledger.position >= self.low:
             self.on_low()
+        self.changes += 1  # again: for a moment nothing was open
         if self._room_bytes is not None:
             self._bytes += rows.content_bytes if piece.fresh is None else sum(map(size_of, piece.records()))
         return piece

@@ -19,7 +19,7 @@ from multilane.clock import Clock
 from multilane.errors import PublishStopped
 from multilane.lanes.begun import IDLE
 from multilane.lanes.chains import Chains
-from multilane.lanes.due_timer import until_next
+from multilane.lanes.due_timer import Beat
 from multilane.lanes.lane import Lane, LaneTask, lanes_end
 from multilane.lanes.overdue import Overdue
 from multilane.lanes.partition_queue import PartitionQueue
@@ -36,7 +36,7 @@ log = logger(__name__)
 
 _TURN: Final = 64  # records that a lane handles before other tasks get the loop
 _TURN_OF_ROWS: Final = 512  # in windows
-_RUN: Final = 256  # the same for records that it takes together
+_TAKEN_TOGETHER: Final = 256  # the same for records that it takes together
 _GRACE: Final = 1.0  # seconds for cancelled functions to end
 _SHORTEST_SWEEP: Final = 0.01
 _FOLLOWERS: Final = 500  # records of a key that go to the retry topic together
@@ -61,17 +61,17 @@ class LanePool:
         self._is_draining = False
         self._must_check = False  # lanes have to check `_stays` before they take more records
         self._size = work.window.size
-        self._has_spare_lanes = work.has_spare_lanes and work.window.is_single
+        self._has_more_lanes_than_threads = work.has_more_lanes_than_threads and work.window.is_single
         self._watch = work.watch
         self._gate = work.gate
         self._gate.join(self)
         self._fence = work.fence
         self._fence.join(self)
         self._is_direct = work.may_call_directly
-        self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
-        self._sweep_timer = self._loop.call_later(until_next(self._sweep_every, self._loop.time()), self._sweep)
+        self._sweeps = Beat.of(max(_SHORTEST_SWEEP, work.max_processing_time / 4))
+        self._sweeps.join(self._sweep)
         self.on_failure: Callable[[BaseException], object] = lambda error: None
-        self._watch.caution.join(self)
+        self._watch.isolation.join(self)
         self.resize(lanes)
 
     # --- lanes -------------------------------------------------------------------------------------------------------
@@ -80,21 +80,21 @@ class LanePool:
         """Change the number of lanes. Surplus lanes end after their current record."""
         self._wanted = max(1, lanes)
         # A thread that is done finds its next record waiting: going through the loop would be too slow.
-        self._spare = max(1, self._wanted // 2) if self._has_spare_lanes else 0
+        self._lanes_beyond_threads = max(1, self._wanted // 2) if self._has_more_lanes_than_threads else 0
         self._allow_threads()
         self.supply.set_lanes(self._wanted)
-        while len(self._lanes) < self._wanted + self._spare + self._overdue.substitutes:
+        while len(self._lanes) < self._wanted + self._lanes_beyond_threads + self._overdue.substitutes:
             self._spawn(Lane())
         self.count_lanes()
         self._idle.wake_all()
 
     def _allow_threads(self) -> None:
-        if self._has_spare_lanes:
+        if self._has_more_lanes_than_threads:
             self._work.listener.limit_threads(self._wanted + self._overdue.substitutes)
 
     def count_lanes(self) -> None:
         """Whether lanes must check before they continue: some are surplus, must wait, or must change their loop."""
-        self._has_surplus = len(self._lanes) > self._wanted + self._spare + self._overdue.substitutes
+        self._has_surplus = len(self._lanes) > self._wanted + self._lanes_beyond_threads + self._overdue.substitutes
         must_check = self._is_draining or self._gate.is_shut or self._fence.is_shut or self._has_surplus
         self._must_check = must_check or any(lane.is_direct != self._is_direct for lane in self._lanes)
 
@@ -137,7 +137,9 @@ class LanePool:
         if not lane.is_direct:
             return self._singly(lane, chains)
         return (
-            self._in_runs(lane, chains) if chains.is_one and not self._has_spare_lanes else self._directly(lane, chains)
+            self._whole_chain(lane, chains)
+            if chains.is_one and not self._has_more_lanes_than_threads
+            else self._directly(lane, chains)
         )
 
     def _leaves(self, lane: Lane) -> bool:
@@ -175,7 +177,7 @@ class LanePool:
         """One record at a time, with nothing between a record and its function: the loop that has to be short."""
         work, clock, work_comes = self._work, self._clock.monotonic, self.supply.work_comes
         settle, ready, defers = work.direct_settle, chains.ready, chains.defers
-        cancels, begins_on_thread = work.listener.cancels, self._has_spare_lanes
+        cancels, begins_on_thread = work.listener.cancels, self._has_more_lanes_than_threads
         begin = partial(self._fence.begin_on_thread, self, lane)
         call = work.listener.call_with_start(begin) if begins_on_thread else work.direct_call
         words, slot, left, deadline = self._watch.marks.words, lane.slot, _TURN, self._fence.deadline
@@ -214,35 +216,39 @@ class LanePool:
                 left = _TURN
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
 
-    async def _in_runs(self, lane: Lane, chains: Chains) -> None:
+    async def _whole_chain(self, lane: Lane, chains: Chains) -> None:
         """The same for a partition that is one chain: no other lane can take what waits behind a record of it, so a
         lane takes them together, and handles them one at a time."""
         words, slot, clock = self._watch.marks.words, lane.slot, self._clock.monotonic
-        lane.cancels = self._work.listener.cancels
+        lane.cancels, has_run = self._work.listener.cancels, False
         while not self._must_check or await self._stays(lane):
             if not chains.ready:
                 words[slot] = IDLE
-                await self.supply.work_comes()
+                has_run &= not await self.supply.work_comes()
                 continue
-            run = chains.take(1 if self._peers else _RUN, clock())
-            last = run[-1]
-            rest = await self._handle_run(lane, run)
+            if has_run:
+                await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+                has_run = False
+                continue
+            taken = chains.take(1 if self._peers else _TAKEN_TOGETHER, clock())
+            last = taken[-1]
+            rest = await self._handle_taken(lane, taken)
             lane.record = None
             if rest:
                 chains.put_back(rest, clock())
             else:
                 chains.release(last, clock())
-            del run, last, rest  # a lane that waits for work keeps none
+            del taken, last, rest  # a lane that waits for work keeps none
             if self._is_changed(lane):
                 return
-            await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+            has_run = True
 
-    async def _handle_run(self, lane: Lane, run: list[Record]) -> list[Record]:
+    async def _handle_taken(self, lane: Lane, taken: list[Record]) -> list[Record]:
         """Returns the records that were not begun, behind the one that is retried in place, if any."""
         work, clock, context, fence = self._work, self._clock.monotonic, self._context, self._fence
         settle, call, deadline = work.direct_settle, work.direct_call, fence.deadline
         words, slot, done = self._watch.marks.words, lane.slot, 0
-        for record in run:
+        for record in taken:
             if clock() > deadline.fenced_after and fence.check():  # the clock may have gone on before any record
                 break
             words[slot] = offset = record.offset  # in the begun table, before the call: without a system call
@@ -258,14 +264,14 @@ class LanePool:
                 again = await work.after(lane, record, error)
                 del error  # its traceback references this frame
                 if again is not None:
-                    return [again, *run[done + 1 :]]
+                    return [again, *taken[done + 1 :]]
             else:
                 lane.is_calling = False
                 settle(offset)
             done += 1
             if self._must_check or lane.has_substitute or lane.is_cancelled or copy_context() != context:
                 break
-        return run[done:]
+        return taken[done:]
 
     async def _singly(self, lane: Lane, chains: Chains) -> None:
         work, clock = self._work, self._clock.monotonic
@@ -342,7 +348,6 @@ class LanePool:
     # --- overdue and fenced calls ------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
-        self._sweep_timer = self._loop.call_later(until_next(self._sweep_every, self._loop.time()), self._sweep)
         self._overdue.sweep(list(self._lanes), self._wanted)
 
     def look_up(self) -> None:
@@ -366,7 +371,7 @@ class LanePool:
         self._rests.end()
         self._gate.leave(self)
         self._fence.leave(self)
-        if self._has_spare_lanes:
+        if self._has_more_lanes_than_threads:
             self._work.listener.withdraw()
         await lanes_end(self._lanes, deadline, self._clock)
         if self._work.acknowledging is not None:
@@ -376,7 +381,7 @@ class LanePool:
         """The same, then abandon and return the records still in flight. They stay unsettled."""
         await self.wait_until_idle(deadline)
         pending = () if self._work.acknowledging is None else self._work.acknowledging.abandon()
-        self._sweep_timer.cancel()
+        self._sweeps.leave(self._sweep)
         self._overdue.end()
         abandoned = (*self.in_flight, *pending)
         if abandoned:

@@ -57,9 +57,9 @@ class PartitionProcessor:
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self.queue.intakes)
 
-    def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
+    def listen(self, on_wants_blocks: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
         for pool in self._pools.values():
-            pool.supply.on_hungry = on_hungry
+            pool.supply.on_wants_blocks = on_wants_blocks
             pool.on_failure = on_failure
         if self._acknowledging is not None:
             self._acknowledging.on_failure = on_failure
@@ -138,8 +138,7 @@ class PartitionProcessor:
 
     def is_idle(self, partition: TopicPartition) -> bool:
         """Whether all records of this partition that came are settled."""
-        intake = self.queue.intakes[partition]
-        return not intake.has_blocks and len(intake.ledger) == 0
+        return self.queue.intakes[partition].is_at_rest
 
     def frontier(self, partition: TopicPartition) -> int:
         """All records of this partition below it are settled."""
@@ -177,7 +176,7 @@ class PartitionProcessor:
         return sum(len(pool.calling) for pool in self._pools.values())
 
     @property
-    def unfinished(self) -> tuple[Record, ...]:
+    def in_flight_or_pending(self) -> tuple[Record, ...]:
         """Records in flight, and records that wait only for their acknowledgement."""
         acknowledging = self._acknowledging
         pending = () if acknowledging is None else (r for r in acknowledging.records)

@@ -43,7 +43,7 @@ class PartitionQueue:
         self.is_paused = False  # if so, no record is taken in
         self._by_topic = {intake.partition.topic: intake for intake in intakes}
         # The shortcut for a queue of one partition: it is called for each record.
-        ledger = intakes[0].ledger if len(intakes) == 1 and not intakes[0].weighs else None
+        ledger = intakes[0].ledger if len(intakes) == 1 and not intakes[0].bounds_bytes else None
         self.settle_offset = None if ledger is None else ledger.settle
         self.settle_offsets = None if ledger is None else ledger.settle_all
 
@@ -53,12 +53,13 @@ class PartitionQueue:
     # --- taking in ---------------------------------------------------------------------------------------------------
 
     def refill(self, wanted: Callable[[], bool], now: float) -> bool:
-        """Take records in while they are `wanted`, and there are some and room for them. True if any came."""
+        """Take records in while they are `wanted`, as they are now, and there are some and room for them. True if any
+        came."""
         came = False
         if self.is_paused:
             return came
         for intake in self.intakes.values():
-            while intake.has_blocks and not intake.is_full and wanted():
+            while intake.has_blocks and not intake.is_full and (not came or wanted()):
                 came = True
                 self._put(intake.next_piece(), now)
         return came

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from multilane.clock import Clock
 from multilane.commit.ledger import CommitPoint
 from multilane.commit.trigger_positions import Position
+from multilane.lanes.at_rest import AtRest
+from multilane.lanes.intake import Intake, Waiting
 from multilane.lanes.joint_commit import JointCommit
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.lanes.shared_blocks import made_once
@@ -61,6 +63,7 @@ class Trigger:
     is_detached: bool = False
     full_since: float | None = None
     drained: asyncio.Future[Sequence[Record]] | None = None  # it begins no more records
+    intake: Intake = field(init=False)  # of the shared partition
 
 
 class SharedProcessor:
@@ -75,6 +78,8 @@ class SharedProcessor:
     ) -> None:
         """`start` is the group's own position. Triggers that begin below it read on their own until they reach it."""
         self.partition = partition
+        for trigger in triggers:
+            trigger.intake = trigger.processor.queue.intakes[partition]
         self.triggers = {trigger.name: trigger for trigger in triggers}
         self._commit = JointCommit(partition, start, absent, clock, absent_after)
         self._clock = clock
@@ -83,8 +88,9 @@ class SharedProcessor:
         ahead = [t.processor.end(partition) for t in triggers]
         self._end = min((end for end in ahead if end >= start.offset), default=start.offset)
         self.on_cut: Callable[[TopicPartition, int], object] = lambda partition, offset: None
-        self._on_hungry: Callable[[], object] = lambda: None
-        self._last: tuple[object, CommitPoint] | None = None  # an idle partition is asked for it every second
+        self._on_wants_blocks: Callable[[], object] = lambda: None
+        self._last: tuple[object, CommitPoint] | None = None
+        self._at_rest = AtRest(self._intakes, self._unless_settled)
         self._on_failure: Callable[[BaseException], object] = lambda error: None
         self._settled_before = 0  # by triggers that have left
 
@@ -100,13 +106,13 @@ class SharedProcessor:
         """How many records were settled, those of several triggers several times."""
         return self._settled_before + sum(trigger.processor.settled for trigger in self.triggers.values())
 
-    def listen(self, on_hungry: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
-        self._on_hungry, self._on_failure = on_hungry, on_failure
+    def listen(self, on_wants_blocks: Callable[[], object], on_failure: Callable[[BaseException], object]) -> None:
+        self._on_wants_blocks, self._on_failure = on_wants_blocks, on_failure
         for trigger in self.triggers.values():
             self._listen_to(trigger)
 
     def _listen_to(self, trigger: Trigger) -> None:
-        trigger.processor.listen(partial(self._note_hungry, trigger), self._on_failure)
+        trigger.processor.listen(partial(self._note_wants_blocks, trigger), self._on_failure)
         if trigger.processor.end(self.partition) < self._end:
             self._detach(trigger, "it begins below the shared read")
 
@@ -114,11 +120,13 @@ class SharedProcessor:
 
     def attach(self, trigger: Trigger) -> None:
         """Another trigger takes part from now on, from its own position."""
+        self._forget_point()
+        trigger.intake = trigger.processor.queue.intakes[self.partition]
         self.triggers[trigger.name] = trigger
         self._commit.drop(trigger.name)
         self._owners |= {p: trigger for p in trigger.processor.partitions if p != self.partition}
         self._listen_to(trigger)
-        self._on_hungry()
+        self._on_wants_blocks()
 
     async def release(self, name: str, deadline: float) -> None:
         """A trigger leaves for good: it begins no more records, those in flight end, and commits wait for it no longer.
@@ -133,12 +141,13 @@ class SharedProcessor:
             self.commit_point(self.partition)  # the last one leaves its position to the group
             self._settled_before += trigger.processor.settled
             del self.triggers[name]
-            self._on_hungry()
+            self._forget_point()
+            self._on_wants_blocks()
 
-    def _note_hungry(self, trigger: Trigger) -> None:
+    def _note_wants_blocks(self, trigger: Trigger) -> None:
         if trigger.is_detached:
             trigger.reads.wake()
-        self._on_hungry()
+        self._on_wants_blocks()
 
     # --- feeding -----------------------------------------------------------------------------------------------------
 
@@ -152,8 +161,17 @@ class SharedProcessor:
         attached = self._sharing()
         if len(attached) > 1:
             block = made_once(block)
+        if block.made is None or not len(block):
+            for trigger in attached:
+                self.give(trigger, block)
+            return
+        first, waiting = block.first_offset, Waiting(block, block.made.row_bytes, len(block))
         for trigger in attached:
-            self.give(trigger, block)
+            if 0 <= trigger.intake.end <= first:  # as nearly always: the same for all of them
+                trigger.intake.put(waiting)
+                trigger.leader_epoch = block.leader_epoch
+            else:
+                self.give(trigger, block)
 
     def give(self, trigger: Trigger, block: Block) -> None:
         """The records of this block that the trigger does not have yet."""
@@ -226,8 +244,9 @@ class SharedProcessor:
         attached = self._sharing()
         if not attached:
             return
-        intakes = [trigger.processor.queue.intakes[self.partition] for trigger in attached]
-        rows, size = (min(intake.waiting_rows for intake in intakes), min(intake.waiting_bytes for intake in intakes))
+        if not any(t.intake.waiting_rows or t.full_since is not None for t in attached):
+            return  # as nearly always
+        rows, size = (min(t.intake.waiting_rows for t in attached), min(t.intake.waiting_bytes for t in attached))
         slow = [(trigger, why) for trigger in attached if (why := self._too_far_behind(trigger, now, rows, size))]
         if len(slow) < len(attached):
             for trigger, why in slow:
@@ -239,7 +258,7 @@ class SharedProcessor:
             trigger.full_since = None
         elif trigger.full_since is None:
             trigger.full_since = now
-        limits, intake = trigger.limits, trigger.processor.queue.intakes[self.partition]
+        limits, intake = trigger.limits, trigger.intake
         if intake.waiting_rows - rows > limits.records:
             return f"more than {limits.records} records wait for it"
         if intake.waiting_bytes - size > limits.bytes:
@@ -250,7 +269,7 @@ class SharedProcessor:
 
     def _keeps_up(self, trigger: Trigger) -> bool:
         """Half of its limits are left, so that it is not detached again at once."""
-        limits, intake = trigger.limits, trigger.processor.queue.intakes[self.partition]
+        limits, intake = trigger.limits, trigger.intake
         is_near = 2 * intake.waiting_rows <= limits.records and 2 * intake.waiting_bytes <= limits.bytes
         return is_near and trigger.processor.wants_blocks(self.partition)
 
@@ -270,7 +289,7 @@ class SharedProcessor:
             return False
         trigger.is_detached = False
         log.info("%s: %s has caught up at offset %d and shares the read again", self, trigger.name, position)
-        self._on_hungry()
+        self._on_wants_blocks()
         return True
 
     # --- results -----------------------------------------------------------------------------------------------------
@@ -279,12 +298,27 @@ class SharedProcessor:
         owner = self._owners.get(partition)
         if owner is not None:
             return owner.processor.commit_point(partition)
-        intakes = {name: trigger.processor.queue.intakes[partition] for name, trigger in self.triggers.items()}
-        settled = {name: intake.ledger.mark for name, intake in intakes.items()}, len(self.absent)
-        if self._last is None or self._last[0] != settled or self.absent:
-            points = {name: trigger.processor.commit_point(partition) for name, trigger in self.triggers.items()}
-            self._last = settled, self._commit.point(points)
+        if self._commit.absent:  # the time decides too
+            return self._point()
+        return self._at_rest.value
+
+    def _intakes(self) -> list[Intake]:
+        return [trigger.intake for trigger in self.triggers.values()]
+
+    def _unless_settled(self) -> CommitPoint:
+        """Some records may be open for a long time, and nothing moves meanwhile."""
+        settled = [intake.ledger.mark for intake in self._intakes()]
+        if self._last is None or self._last[0] != settled:
+            self._last = settled, self._point()
         return self._last[1]
+
+    def _forget_point(self) -> None:
+        """It is of other triggers now."""
+        self._last = None
+        self._at_rest.clear()
+
+    def _point(self) -> CommitPoint:
+        return self._commit.point({n: t.processor.commit_point(self.partition) for n, t in self.triggers.items()})
 
     @property
     def absent(self) -> Mapping[str, Position]:

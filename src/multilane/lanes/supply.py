@@ -24,7 +24,7 @@ class LaneSupply:
         self.idle = IdleLanes()
         self.peers: list[LaneSupply] = []  # of the same queue: one may take in records for another
         self.feeds: list[Callable[[], None]] = [self.feed]  # of this one and its peers
-        self.on_hungry: Callable[[], object] = lambda: None
+        self.on_wants_blocks: Callable[[], object] = lambda: None
         self._queue = queue
         self._chains = chains
         # Of lanes that take one record at a time: the chains, and those of them that are ready, for every record looks.
@@ -49,12 +49,14 @@ class LaneSupply:
 
     # --- what lanes ask ----------------------------------------------------------------------------------------------
 
-    async def work_comes(self) -> None:
-        """Take in records, or wait until there are some."""
+    async def work_comes(self) -> bool:
+        """Take in records, or wait until there are some. Returns whether it has waited: others had their turn."""
         if self._refill(self._wants_more):
-            return
-        self._set_flush_timer()
+            return False
+        if self._ready is None:
+            self._set_flush_timer()
         await self.idle.wait()
+        return True
 
     def has_work(self, failed: bool | None) -> bool:
         """Whether there is a record to begin: see `HasWork` in `gate`."""
@@ -91,7 +93,8 @@ class LaneSupply:
         """There may be work for idle lanes."""
         if self.idle:
             self.idle.wake(self._work_for())
-            self._set_flush_timer()
+            if self._ready is None:
+                self._set_flush_timer()
 
     def flush(self) -> None:
         """Handle windows that are not full: their latency is over, or no more records will come."""
@@ -120,7 +123,7 @@ class LaneSupply:
             self.poke()
             for peer in self.peers:
                 peer.poke()
-        self.on_hungry()
+        self.on_wants_blocks()
         return came
 
     def _wants_more(self) -> bool:

@@ -2,10 +2,10 @@
 
 Thread: loop.
 
-There is one `Caution` per event loop, because a crash kills the whole process. While any partition has suspects, each
-suspect waits until no other call runs, and no other call begins until it has ended. The lanes' shortest loop does not
-check for that, so lanes use another loop meanwhile. Once all suspects are settled, calls cost nothing again. `Watch` is
-the part that a processor sees.
+There is one `SuspectIsolation` per event loop, because a crash kills the whole process. While any partition has
+suspects, each suspect waits until no other call runs, and no other call begins until it has ended. The lanes' shortest
+loop does not check for that, so lanes use another loop meanwhile. Once all suspects are settled, calls cost nothing
+again. `Watch` is the part that a processor sees.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class _Watched:
 
 
 @dataclass(slots=True)
-class Caution:
+class SuspectIsolation:
     clock: Clock = field(default_factory=SystemClock)
-    is_careful: bool = False
+    is_active: bool = False  # suspects are known: no other call runs beside one of theirs
     _pools: WeakSet[Calls] = field(default_factory=WeakSet)
     _watched: dict[Name, _Watched] = field(default_factory=dict)  # several groups may handle the same partition
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -84,9 +84,9 @@ class Caution:
             self._choose()
 
     def _choose(self) -> None:
-        is_careful = bool(self._watched)
-        if is_careful != self.is_careful:
-            self.is_careful = is_careful
+        is_active = bool(self._watched)
+        if is_active != self.is_active:
+            self.is_active = is_active
             for pool in list(self._pools):
                 pool.choose_loop()
 
@@ -156,22 +156,22 @@ class Watch:
 
     def __init__(
         self,
-        caution: Caution | None = None,
+        isolation: SuspectIsolation | None = None,
         marks: LaneMarks | None = None,
         names: Mapping[str, Name] | None = None,
     ) -> None:
         """`names`: of the processor's partitions, by topic."""
-        self.caution = caution or Caution()
+        self.isolation = isolation or SuspectIsolation()
         self.marks = marks or LaneMarks()
         self.names = dict(names or {})
 
     @property
-    def is_careful(self) -> bool:
-        return self.caution.is_careful
+    def isolates_suspects(self) -> bool:
+        return self.isolation.is_active
 
     def poison(self, record: Record) -> SuspectedPoison | None:
         """Why the record is not handled, or None if it is."""
-        crashes = self._suspicion(record).convicted.get(record.offset, 0) if self.caution.is_careful else 0
+        crashes = self._suspicion(record).convicted.get(record.offset, 0) if self.isolates_suspects else 0
         return SuspectedPoison(crashes) if crashes else None
 
     def pieces(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
@@ -188,17 +188,17 @@ class Watch:
 
     def _suspicion(self, record: Record) -> Suspicion:
         name = self.names.get(record.topic)
-        return _INNOCENT if name is None else self.caution.suspicion(name)
+        return _INNOCENT if name is None else self.isolation.suspicion(name)
 
     def turn(
         self, records: Sequence[Record], gate: AbstractAsyncContextManager[object]
     ) -> AbstractAsyncContextManager[None]:
-        """See `Caution.turn`."""
-        return self.caution.turn(self, records, gate)
+        """See `SuspectIsolation.turn`."""
+        return self.isolation.turn(self, records, gate)
 
     def hangs(self, records: Sequence[Record]) -> None:
-        """See `Caution.hangs`."""
-        self.caution.hangs(self, records)
+        """See `SuspectIsolation.hangs`."""
+        self.isolation.hangs(self, records)
 
     def begin(self, slot: int, records: Sequence[Record]) -> None:
         """The lane with this slot is about to call the function with these records."""

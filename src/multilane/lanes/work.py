@@ -21,7 +21,7 @@ from multilane.lanes.settling import Settling
 from multilane.lanes.threads import failure_of
 from multilane.lanes.work_rules import FailureSide, WorkRules, cannot_settle_offset, is_behind
 from multilane.lanes.worker import WorkerDied
-from multilane.listeners.listener import Listener
+from multilane.listeners.listener import CallResults, Listener
 from multilane.listeners.signature import ListenerKind
 from multilane.listeners.window import Select, Selection, newest_of_each_key
 from multilane.logs import logger
@@ -49,11 +49,13 @@ class Work:
         self.listener = listener
         self.window = listener.window
         self.max_processing_time = rules.max_processing_time
+        self._time_option = rules.time_option
         self.gate = rules.gate
         self.fence = rules.fence
         self.slow_calls = rules.slow_calls
         self.watch = rules.watch
         self._order_of = rules.order_of
+        self._results = rules.results
         self._parks = parking is not None
         self._by_topic = dict(by_topic or {})
         self.settling = settling = Settling(queue, listener.interceptors, failures, rules, parking)
@@ -69,17 +71,20 @@ class Work:
             and not rules.is_manual
             and not failures.wants_successes
             and listener.gate is None
+            and rules.results is None
         )
         # Where order survives a retry, records that succeeded behind a failed one of their key are handled again.
         self.one_each = parking is not None and listener.window.select is None
-        self.has_spare_lanes = self.is_direct and rules.has_spare_lanes and listener.runs_on_threads
+        self.has_more_lanes_than_threads = (
+            self.is_direct and rules.has_more_lanes_than_threads and listener.runs_on_threads
+        )
         self.direct_call = listener.call_one
         self.direct_settle: Callable[[int], None] = settling.settle_offset or cannot_settle_offset
 
     @property
     def may_call_directly(self) -> bool:
         """Whether lanes may use the shortest loop now."""
-        return self.is_direct and self.window.is_single and not self.watch.is_careful
+        return self.is_direct and self.window.is_single and not self.watch.isolates_suspects
 
     def _of(self, record: Record) -> Listener:
         return self._by_topic.get(record.topic, self.listener)
@@ -88,16 +93,16 @@ class Work:
 
     async def single(self, lane: Lane, record: Record) -> Record | None:
         """Returns None if the record is settled or waits only for its acknowledgement, the record if it is retried."""
-        if self.watch.is_careful and (poison := self.watch.poison(record)) is not None:
+        if self.watch.isolates_suspects and (poison := self.watch.poison(record)) is not None:
             return await self._fail(record, poison)
-        listener, pending = self._of(record), None
+        listener, pending, returned = self._of(record), None, None
         async with self._turn(listener, (record,)):
-            if (listener.gate is not None or self.watch.is_careful) and self.fence.check():
+            if (listener.gate is not None or self.watch.isolates_suspects) and self.fence.check():
                 return record  # the fence may have shut while it waited for its turn
             self._begin(lane, listener, (record,))
             try:
                 if self.acknowledging is None:
-                    await listener.call_one(record)
+                    returned = await listener.call_one(record)
                 else:
                     acknowledgement, lane.pending = self.acknowledging.issue((record,))
                     pending = lane.pending
@@ -107,6 +112,9 @@ class Work:
             else:
                 error = None
             self._end(lane, pending)
+        is_late = lane.is_overdue and not lane.cancels  # it has failed, whatever it returned
+        if self._results is not None and error is None and returned is not None and not is_late:
+            error = (await self._results.store((record,), (returned,))).get(record)
         try:
             return await self.after(lane, record, error, pending)
         finally:
@@ -115,7 +123,7 @@ class Work:
     def _turn(self, listener: Listener, records: Sequence[Record]) -> AbstractAsyncContextManager[object]:
         """If the number of concurrent calls is limited, the processing time of a call starts with its turn."""
         gate = listener.gate or _ALWAYS_OPEN
-        return gate if not self.watch.is_careful else self.watch.turn(records, gate)
+        return gate if not self.watch.isolates_suspects else self.watch.turn(records, gate)
 
     def _begin(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> None:
         self.watch.begin(lane.slot, records)
@@ -186,15 +194,17 @@ class Work:
         return error
 
     def _timeout(self) -> ProcessingTimeout:
-        return ProcessingTimeout(f"{self.listener} took longer than {self.max_processing_time:g} s (maxProcessingTime)")
+        return ProcessingTimeout(
+            f"{self.listener} took longer than {self.max_processing_time:g} s ({self._time_option})"
+        )
 
     # --- a window ----------------------------------------------------------------------------------------------------
 
     async def several(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         """The same for a window. Returns the records that are retried in place."""
-        return await (self._carefully if self.watch.is_careful else self._window)(lane, records)
+        return await (self._isolating_suspects if self.watch.isolates_suspects else self._window)(lane, records)
 
-    async def _carefully(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
+    async def _isolating_suspects(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         """A window in which some records must be handled alone, or not at all."""
         if isinstance(records, TakenRows) and records.skipped:
             self.settling.skip_rows(records)
@@ -271,6 +281,7 @@ class Work:
 
     async def _batch(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
         has_died = False
+        results: CallResults | None = None if self._results is None else {}
         async with self._turn(listener, records):
             if self.fence.check():
                 return list(records)
@@ -279,7 +290,7 @@ class Work:
             lane.pending = pending
             self._begin(lane, listener, records)
             try:
-                failures = await listener.call_many(records, acknowledgement)
+                failures = await listener.call_many(records, acknowledgement, results)
             except asyncio.CancelledError as cancelled:
                 if lane.is_fenced:
                     return self._put_back(lane, records, pending)
@@ -294,6 +305,9 @@ class Work:
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
+        if self._results is not None and results:
+            stored = [record for record in results if record not in failures]
+            failures |= await self._results.store(stored, [results[record] for record in stored])
         if failures:
             await lane.go_on()
         try:

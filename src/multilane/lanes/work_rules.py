@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from multilane.lanes.fence import NO_FENCE, FenceGuard
 from multilane.lanes.gate import NO_GATE, OutageGuard
@@ -42,6 +42,13 @@ class FailureSide(Protocol):
     def wants_successes(self) -> bool: ...
 
 
+class StoresResults(Protocol):
+    """Publishes what the function returned for these records. Returns the records whose results were not stored, with
+    the reason. Raises PublishStopped when it is stopped."""
+
+    async def store(self, records: Sequence[Record], returned: Sequence[Any]) -> CallErrors: ...
+
+
 @dataclass(frozen=True, slots=True)
 class WorkRules:
     """The rules of a consumer for the lanes of a processor."""
@@ -49,12 +56,16 @@ class WorkRules:
     max_processing_time: float = 1.0
     is_manual: bool = False  # a record is settled when it is acknowledged
     retries_in_place: bool = False  # failed records may be retried in place, even without a retry topic
-    has_spare_lanes: bool = False  # more lanes than threads, so that a thread that ends finds its next record waiting
+    has_more_lanes_than_threads: bool = (
+        False  # more lanes than threads, so that a thread that ends finds its next record waiting
+    )
     watch: Watch = field(default_factory=Watch)
     gate: OutageGuard = NO_GATE  # lanes wait here in an outage
     fence: FenceGuard = NO_FENCE  # lanes wait here while other members may own their partitions
     slow_calls: SlowCalls = field(default_factory=SlowCalls)
+    results: StoresResults | None = None  # None: what the function returns is not published
     order_of: OrderOf = field(default_factory=by_key)  # decides which records wait behind one that stays in place
+    time_option: str = "maxProcessingTime"  # the option with the limit, for messages
 
 
 def echoes(failures: CallErrors) -> Iterator[Record]:

@@ -49,12 +49,12 @@ def _pydantic_converter(wanted: Any, *, is_json: bool) -> Callable[[Any], Any]:
         try:
             return validate(value)
         except ValidationError as error:
-            raise UndecodablePayload(f"its value is not a valid {type_name(wanted)}: {_first_faults(error)}") from None
+            raise UndecodablePayload(f"its value is not a valid {type_name(wanted)}: {first_faults(error)}") from None
 
     return convert
 
 
-def _first_faults(error: Any) -> str:
+def first_faults(error: Any) -> str:
     """The path and message of the first few faults, without the input, which pydantic would show."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
     first = ["/".join(map(str, f["loc"])) + (": " if f["loc"] else "") + f["msg"] for f in faults[:3]]

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from multilane.errors import RegistryUnavailable, UndecodablePayload, WrongFailures
+from multilane.errors import RegistryUnavailable, UndecodablePayload, WrongFailures, WrongResult
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.call_timer import CallTimer
 from multilane.listeners.context import CURRENT, Context
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CallErrors = dict[Record, BaseException]
+CallResults = dict[Record, Any]
 
 
 class Runner(Protocol):
@@ -109,8 +110,8 @@ class Listener:
             return self._call_one
         return self._function if self._is_async else self._call_with_record
 
-    async def _call_with_record(self, record: Record) -> None:
-        await _ended(await self._call_runner(partial(self._function, record)))
+    async def _call_with_record(self, record: Record) -> Any:
+        return await _ended(await self._call_runner(partial(self._function, record)))
 
     @property
     def runs_on_threads(self) -> bool:
@@ -139,16 +140,15 @@ class Listener:
         """The threads that run its calls."""
         return self._runner.idents
 
-    async def _call_one(self, record: Record, acknowledgement: Acknowledgement | None = None) -> None:
+    async def _call_one(self, record: Record, acknowledgement: Acknowledgement | None = None) -> Any:
         if self._schemas is not None and (missing := self._schemas.missing((record,))):
             await self._schemas.fetch(missing)
         if not self._wants_context:
-            await self._run(self._arguments(record, None, acknowledgement), None)
-            return
+            return await self._run(self._arguments(record, None, acknowledgement), None)
         visit = self.interceptors.enter(record)
         error: BaseException | None = None
         try:
-            await self._run(self._arguments(record, visit.context, acknowledgement), visit.context)
+            return await self._run(self._arguments(record, visit.context, acknowledgement), visit.context)
         except BaseException as failure:
             error = failure
             raise
@@ -176,11 +176,17 @@ class Listener:
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
-    async def call_many(self, records: Sequence[Record], acknowledgement: Acknowledgement | None = None) -> CallErrors:
-        """The records that failed, with their errors. The caller empties the dict when it is done with it."""
+    async def call_many(
+        self,
+        records: Sequence[Record],
+        acknowledgement: Acknowledgement | None = None,
+        results: CallResults | None = None,
+    ) -> CallErrors:
+        """The records that failed, with their errors. The caller empties the dict when it is done with it. `results`
+        gets what the function returned for the others; None: failures are all that it returns."""
         if self._plain_parameter is not None:
             name, make = self._plain_parameter
-            return self._failures(records, await self._function(**{name: make(records)}))
+            return self._failures(records, await self._function(**{name: make(records)}), results)
         if self._schemas is not None and (missing := self._schemas.missing(records)):
             await self._schemas.fetch(missing)
         failures: CallErrors = {}
@@ -191,7 +197,7 @@ class Listener:
         try:
             if handled:
                 context = visits[handled[-1]].context if visits else None
-                failures |= self._failures(handled, await self._run(arguments, context))
+                failures |= self._failures(handled, await self._run(arguments, context), results)
         except BaseException as failure:
             error = failure
             raise
@@ -252,8 +258,10 @@ class Listener:
                 failures[record] = error
         return payloads
 
-    def _failures(self, records: Sequence[Record], returned: Any) -> CallErrors:
+    def _failures(self, records: Sequence[Record], returned: Any, results: CallResults | None) -> CallErrors:
         """The failures that a batch function returned: records, or their indexes in the batch, with their errors."""
+        if results is not None and returned is not None and not isinstance(returned, Mapping):
+            return self._failures_among(records, returned, results)
         if not returned:
             return {}
         if not isinstance(returned, Mapping):
@@ -269,6 +277,28 @@ class Listener:
                 )
             failures[record] = error
         return failures
+
+    def _failures_among(self, records: Sequence[Record], returned: Any, results: CallResults) -> CallErrors:
+        """A value for each record; an exception is the failure of its record."""
+        values = _values(returned)
+        if values is None or len(values) != len(records):
+            what = type(returned).__name__ if values is None else f"{len(values)} results"
+            raise WrongResult(
+                f"{self} returned {what} for {len(records)} records: with results it returns a list with one result "
+                "for each record (None for none, an exception for a failure), or a dict of the failures"
+            )
+        failures: CallErrors = {}
+        for record, value in zip(records, values, strict=True):
+            (failures if isinstance(value, BaseException) else results)[record] = value
+        return failures
+
+
+def _values(returned: Any) -> list[Any] | None:
+    """What a batch function returned, one value for each record; None if it is no sequence."""
+    if isinstance(returned, list | tuple):
+        return list(returned)
+    to_list = getattr(returned, "to_pylist", None)  # arrays and record batches of Arrow
+    return list(to_list()) if callable(to_list) else None
 
 
 def _columns(records: Sequence[Record]) -> pa.RecordBatch:

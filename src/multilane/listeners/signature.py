@@ -82,8 +82,9 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def location_of(function: Callable[..., Any]) -> str:
-    """The function's name and source location, for messages."""
-    inner = function.func if isinstance(function, functools.partial) else function
+    """The name and source location of the function that it is, or wraps, for messages."""
+    unwrapped = inspect.unwrap(function)
+    inner = unwrapped.func if isinstance(unwrapped, functools.partial) else unwrapped
     code = getattr(inner, "__code__", None)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name

@@ -66,7 +66,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("backfill.tasks", "1", "consumer", "Tasks of the backfill that are connected."),
     _gauge("backfill.position", "offset", "consumer topic partition", "Offset below which everything is settled."),
     _gauge("backfill.remaining", "records", "consumer topic partition", "Offsets in the range that are not settled."),
-    _gauge("backfill.failed", "records", "consumer", "Records listed as failed in this round."),
+    _gauge("backfill.failed", "records", "consumer", "Records listed as failed in this pass."),
     # Error consumers
     _counter("errors.republished", "records", "topic target", "Error records that went back to a topic."),
     _counter("errors.handled", "records", "topic", "Error records that a listener handled."),

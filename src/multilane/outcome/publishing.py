@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -35,6 +36,7 @@ log = logger(__name__)
 _OF_THE_RECORD: Final = frozenset({10, 18, 87})
 _TOO_LARGE: Final = frozenset({10, 18})
 _REMIND_EVERY: Final = 20
+_RESENT: Final = 2  # times that a refused message is sent again: the first time others may still be beside it
 
 OnProblem = Callable[[str, Exception | None], object]
 
@@ -76,6 +78,7 @@ class Publisher:
         self._problems: dict[str, str] = {}
         self._resting: set[asyncio.Future[None]] = set()
         self._stopped = False
+        self._one_by_one = asyncio.Lock()
 
     @property
     def waiting(self) -> int:
@@ -87,24 +90,40 @@ class Publisher:
         """Topics that refuse copies at present, with the last error."""
         return dict(self._problems)
 
-    async def publish(self, copy: Publish) -> tuple[int, int]:
-        """Partition and offset of the copy, once it is stored. Raises only PublishStopped."""
+    async def publish(self, copy: Publish, *, raises_refusal: bool = False) -> tuple[int, int]:
+        """Partition and offset of the copy, once it is stored. Raises only PublishStopped; with `raises_refusal` also
+        the error of a topic that refuses the copy itself."""
         failures = 0
         while not self._stopped:
             try:
                 stored: RecordMetadata = await self._outbox.send(copy)
             except PublishStopped:
                 raise
-            except Exception as error:  # noqa: BLE001 - on any error the record must not be lost
+            except Exception as error:
                 if (smaller := _smaller(copy, error)) is not None:
                     copy = smaller
                     continue
+                if raises_refusal and _is_of_the_record(error):
+                    raise
                 failures += 1
                 await self._rest(self._note_failure(copy, error, failures))
             else:
                 self._note_success(copy.topic)
                 return stored.partition, int(stored.offset)
         raise _stopped()
+
+    async def offer(self, message: Publish) -> tuple[int, int]:
+        """The same for a message that need not be stored: raises the error of one that its topic will never take. A
+        topic refuses the whole batch of one that is too large, so those that were refused are sent again one by one."""
+        refusals = 0
+        while True:
+            try:
+                async with self._one_by_one if refusals else nullcontext():
+                    return await self.publish(message, raises_refusal=True)
+            except Exception as error:
+                refusals += 1
+                if isinstance(error, PublishStopped) or refusals > _RESENT:
+                    raise
 
     async def publish_in_order(self, copies: Sequence[Publish]) -> list[tuple[int, int]]:
         """The same for copies that must be stored in this order: they are sent together. If one is not stored, it and

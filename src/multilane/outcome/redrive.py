@@ -15,8 +15,8 @@ from math import inf
 from typing import Final
 
 from multilane.commit.runs import Run
-from multilane.outcome.dialects import error_in
 from multilane.outcome.error_patterns import coarse_pattern_of, pattern_of
+from multilane.outcome.failure_headers import error_in
 from multilane.wire.records.record import Record
 
 _OTHERS: Final = "(all other errors)"

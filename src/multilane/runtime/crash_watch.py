@@ -18,7 +18,7 @@ from multilane.lanes.begun import BegunTable, LaneMarks, Name
 from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
 from multilane.lanes.dead_tables import crashes_in
 from multilane.lanes.intake import Intake
-from multilane.lanes.watch import Caution, Watch
+from multilane.lanes.watch import SuspectIsolation, Watch
 from multilane.logs import logger
 from multilane.user_cache import user_state
 
@@ -31,7 +31,7 @@ class CrashWatch:
     def __init__(self, clock: Clock, directory: Path | None = None) -> None:
         self._clock = clock
         self._directory = directory or user_state() / "begun"
-        self._caution = Caution(clock)
+        self._isolation = SuspectIsolation(clock)
         self._table: BegunTable | None = None
         self._users = 0
 
@@ -77,7 +77,7 @@ class CrashWatch:
         for name, intake in names.items():
             self._note(name, intake, suspicion(crashes, name, limit), crashes)
         numbers = {name.topic: self._table.number_of(name) for name in names}
-        return Watch(self._caution, LaneMarks(self._table, numbers), {name.topic: name for name in names})
+        return Watch(self._isolation, LaneMarks(self._table, numbers), {name.topic: name for name in names})
 
     def _note(self, name: Name, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
         if not found.suspects and not found.convicted:
@@ -89,14 +89,14 @@ class CrashWatch:
             count + len(found.convicted),
             sum(any(name.may_be(call.name) for call in crash.calls) for crash in crashes),
         )
-        self._caution.begin(name, found, intake.frontier)
+        self._isolation.begin(name, found, intake.frontier)
 
     def end(self, watch: Watch, intakes: Iterable[Intake]) -> None:
         """The processor of these intakes has ended."""
         for intake in intakes:
             name = watch.names.get(intake.partition.topic)
             if name is not None:
-                self._caution.end(name, intake.frontier)
+                self._isolation.end(name, intake.frontier)
 
 
 def _log_of(start: Start) -> str:

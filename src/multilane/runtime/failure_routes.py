@@ -1,5 +1,5 @@
-"""Where the failed records of one consumer go: retry and error topic, the last step, or back into their chain; and what
-stops or pauses the consumer when most calls fail.
+"""Where the failed records of one consumer go: retry and error topic, the last step, or back into their chain; where
+its results go; and what stops or pauses the consumer when most calls fail.
 
 Thread: loop.
 
@@ -30,6 +30,7 @@ from multilane.outcome.next_step import RetryPolicy
 from multilane.outcome.publishing import Publisher
 from multilane.outcome.shared_producers import SHARED_PRODUCERS
 from multilane.runtime.breakers import breaker_of, gate_of
+from multilane.runtime.results import ResultsRoute
 
 _PUBLISHER_TIMEOUT: Final = 5.0  # seconds to close a producer that has nothing left to send
 
@@ -78,6 +79,13 @@ class ConsumerFailureRoutes:
         """It may be called again."""
         producer = producer_properties(self._cluster, durable=True)
         self._publisher = self._publisher or Publisher(lambda: SHARED_PRODUCERS.share(producer))
+
+    @property
+    def results(self) -> ResultsRoute | None:
+        """Where results go, if the configuration says so; from `open` on."""
+        if self._publisher is None or self._config.results is None:
+            return None
+        return ResultsRoute(self._config.results.topic, self._publisher)
 
     async def close(self) -> None:
         if self._publisher is not None:

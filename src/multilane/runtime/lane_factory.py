@@ -118,7 +118,7 @@ class LaneFactory:
 
     def on_resume(self) -> None:
         """The process resumes after a stop: no record starts before the fence has checked the membership."""
-        self.fence.suspect()
+        self.fence.recheck()
 
     def act_for(self, member_id: Callable[[], str | None]) -> None:
         """Set the group member on whose behalf this process runs the functions, if that member is elsewhere."""
@@ -242,11 +242,12 @@ class LaneFactory:
             config.max_processing_time,
             config.ack == "manual",
             retries_in_place=self._routes.retries_in_place or self._payloads.need_registry,
-            has_spare_lanes=self._processes is None and not config.lane_classes,
+            has_more_lanes_than_threads=self._processes is None and not config.lane_classes,
             watch=watch,
             gate=self._routes.gate or NO_GATE,
             fence=self.fence,
             slow_calls=self._slow_calls,
+            results=self._routes.results,
             order_of=order_of(config.order_by, config.lane_hash, config.lanes),
         )
 

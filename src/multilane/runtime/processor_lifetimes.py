@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from weakref import WeakSet
 
 from multilane.audit.begin_bounds import BeginBounds
@@ -17,6 +18,7 @@ from multilane.audit.record_files import AuditRecordFiles
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.lanes.assignment import Start
+from multilane.lanes.at_rest import AtRest
 from multilane.lanes.gate import OutageGate
 from multilane.lanes.intake import Intake
 from multilane.lanes.partition_processor import PartitionProcessor
@@ -33,6 +35,11 @@ class ProcessorLifetime:
     intakes: Sequence[Intake]
     watch: Watch
     bounds: BeginBounds | None  # None: it does not write to the audit
+
+
+class _Counts(NamedTuple):
+    settled: int
+    received: int
 
 
 class ProcessorLifetimes:
@@ -52,6 +59,7 @@ class ProcessorLifetimes:
         self._is_open = False
         self._live: WeakSet[PartitionProcessor] = WeakSet()
         self._settled_before = self._received_before = 0  # by processors that have ended
+        self._counted = AtRest(self._intakes, self._counts)
         self._left: dict[TopicPartition, int] = {}  # records that ended processors had not settled
 
     def open(self) -> None:
@@ -73,12 +81,20 @@ class ProcessorLifetimes:
     @property
     def settled(self) -> int:
         """How many records all of them have settled."""
-        return self._settled_before + sum(processor.settled for processor in self._live)
+        return self._settled_before + self._counted.value.settled
 
     @property
     def received(self) -> int:
         """How many records came to all of them; some again, after a rebalance."""
-        return self._received_before + sum(processor.received for processor in self._live)
+        return self._received_before + self._counted.value.received
+
+    def _intakes(self) -> list[Intake]:
+        return [intake for processor in self._live for intake in processor.queue.intakes.values()]
+
+    def _counts(self) -> _Counts:
+        """Of those that have not ended."""
+        live = tuple(self._live)
+        return _Counts(sum(each.settled for each in live), sum(each.received for each in live))
 
     @property
     def left(self) -> int:
@@ -112,6 +128,7 @@ class ProcessorLifetimes:
         if lifetime.bounds is not None:
             lifetime.bounds.on_allowed = processor.feed
         self._live.add(processor)
+        self._counted.clear()
         for partition in processor.partitions:
             self._left.pop(partition, None)
 
@@ -119,6 +136,7 @@ class ProcessorLifetimes:
         """`interrupted`: the records that were abandoned in flight."""
         if processor in self._live:
             self._live.discard(processor)
+            self._counted.clear()
             self._settled_before += processor.settled
             self._received_before += processor.received
             self._left[min(processor.partitions)] = processor.open_records

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from multilane.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from multilane.engines.dataframe.rows.driver import lanes
     from multilane.spark.query_listener import QueryListener, listening
     from multilane.spark.source import KafkaSource
     from multilane.spark.writing import write
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "KafkaSource": "multilane.spark.source",
     "QueryListener": "multilane.spark.query_listener",
+    "lanes": "multilane.engines.dataframe.rows.driver",
     "listening": "multilane.spark.query_listener",
     "write": "multilane.spark.writing",
 }
 
-__all__ = ["KafkaSource", "QueryListener", "listening", "write"]
+__all__ = ["KafkaSource", "QueryListener", "lanes", "listening", "write"]
 
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -140,17 +140,17 @@ class Decoder:
         return True
 
 
-def payload_udf(decoder_of: Callable[[Any], Decoder], plan: Any) -> Callable[..., Column]:
+def payload_udf(decoder_of: Callable[[Any], Decoder], spec: Any) -> Callable[..., Column]:
     """A Spark UDF from (value, topic, partition, offset) to (payload, error); Spark sees by its annotations that it
-    takes whole arrays. `decoder_of` keeps one decoder for each plan and process."""
-    shape = decoder_of(plan).shape.spark
+    takes whole arrays. `decoder_of` keeps one decoder for each spec and process."""
+    shape = decoder_of(spec).shape.spark
     decoded = StructType([StructField("payload", shape), StructField("error", StringType())])
 
     def decode(values: pa.Array, topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> pa.Array:
         def place(row: int) -> Place:
             return Place(*(column[row].as_py() for column in (topics, partitions, offsets)))
 
-        return decoder_of(plan).array(values, place)
+        return decoder_of(spec).array(values, place)
 
     udf: Callable[..., Column] = F.arrow_udf(decode, decoded)  # type: ignore[attr-defined]  # missing in Spark's stubs
     return udf

@@ -96,9 +96,9 @@ class Planner:
 
     def _admin_properties(self) -> Mapping[str, object]:
         from multilane.config.app.kafka_names import canonical
-        from multilane.config.properties import Scope
+        from multilane.config.properties import UsedBy
 
-        return canonical(dict(self._options.properties), frozenset({Scope.CLIENT}))
+        return canonical(dict(self._options.properties), frozenset({UsedBy.EVERY_CLIENT}))
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Protobuf payloads of a column: the plan that workers get, and the readers that they make from it.
+"""Protobuf payloads of a column: the spec that workers get, and the readers that they make from it.
 
 Thread: the worker's own.
 
@@ -24,7 +24,7 @@ from multilane.spark.protobuf_shapes import shape_of_message
 
 
 @dataclass(frozen=True, slots=True)
-class ProtobufPlan:
+class ProtobufSpec:
     """Compiled .proto files, each after those that it imports."""
 
     files: tuple[bytes, ...]
@@ -36,7 +36,7 @@ def decoding(payload_format: Protobuf, asked: AskedRegistry) -> Callable[..., Co
     """A Spark UDF from (value, topic, partition, offset) to (payload, error)."""
     descriptor = payload_format.message.DESCRIPTOR
     files = dict(_files(descriptor.file))
-    return payload_udf(decoder_of, ProtobufPlan(tuple(files.values()), descriptor.full_name, asked))
+    return payload_udf(decoder_of, ProtobufSpec(tuple(files.values()), descriptor.full_name, asked))
 
 
 def _files(file: Any) -> Iterator[tuple[str, bytes]]:
@@ -46,20 +46,20 @@ def _files(file: Any) -> Iterator[tuple[str, bytes]]:
 
 
 @lru_cache(64)
-def decoder_of(plan: ProtobufPlan) -> Decoder:
-    return Decoder(ProtobufReaders(plan), plan.asked)
+def decoder_of(spec: ProtobufSpec) -> Decoder:
+    return Decoder(ProtobufReaders(spec), spec.asked)
 
 
 class ProtobufReaders:
     is_framed = True
 
-    def __init__(self, plan: ProtobufPlan) -> None:
+    def __init__(self, spec: ProtobufSpec) -> None:
         from google.protobuf import descriptor_pool, message_factory
 
         pool = descriptor_pool.DescriptorPool()
-        for file in plan.files:
+        for file in spec.files:
             pool.AddSerializedFile(file)
-        self._message = message_factory.GetMessageClass(pool.FindMessageTypeByName(plan.message))
+        self._message = message_factory.GetMessageClass(pool.FindMessageTypeByName(spec.message))
         self.shape = shape_of_message(self._message)
 
     def registered(self, schema: WriterSchema) -> Read:

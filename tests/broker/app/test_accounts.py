@@ -37,7 +37,7 @@ async def settled(shop, app, many: int) -> None:
     await task
 
 
-async def test_single_records_that_fail_have_their_copies_told(shop, tmp_path):
+async def test_single_records_that_fail_have_their_copies_reported(shop, tmp_path):
     shop.fill(["a", "bad", "b", "ugly"], partitions=1)
     retry, error = shop.make_topic(1), shop.make_topic(1)
     app = shop.app(retry=retry, error=error, retryCount=2, retryOrder="none", audit=str(tmp_path / "books"))
@@ -61,7 +61,7 @@ async def test_single_records_that_fail_have_their_copies_told(shop, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["list", "columns"])
-async def test_windows_are_told_and_what_a_unique_listener_skips(shop, tmp_path, kind):
+async def test_windows_are_reported_and_what_a_unique_listener_skips(shop, tmp_path, kind):
     shop.fill(["a", "b"] * 50, partitions=1)
     app = shop.app(
         batchSize=100, uniqueListener=True, consumeBatchListenerLatency="200ms", audit=str(tmp_path / "books")

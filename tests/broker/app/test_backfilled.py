@@ -394,7 +394,7 @@ def test_those_that_failed_once_more(shop, history):
         files.save(past.book)
     broken[0] = False
     past.book = past.plan(failed_only=True)
-    assert (past.book.round, past.book.remaining) == (2, 3)
+    assert (past.book.pass_number, past.book.remaining) == (2, 3)
     assert past.plan().remaining == past.plan(failed_only=True).remaining == 3, "one that was ended goes on"
     past.handled.clear()
     past.run()

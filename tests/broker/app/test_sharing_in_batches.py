@@ -173,12 +173,12 @@ async def test_a_trigger_that_is_paused_stops_alone(shop):
     triggers = Triggers(shop, ["paused", "quick"], detachAfter=DETACH)
     async with in_batches(triggers.app) as (batches, task):
         await until(lambda: batches.workers or done(task))
-        batches.workers[0].app.steer("paused", ConsumerOverrides(is_paused=True))
+        batches.workers[0].app.apply_overrides("paused", ConsumerOverrides(is_paused=True))
         handled = len(triggers.got["paused"])  # it may have begun
         await until(lambda: len(triggers.got["quick"]) == RECORDS or done(task))
         await until(lambda: batches.batches > 1 or done(task))
         assert len(triggers.got["paused"]) <= handled + 64
-        batches.workers[0].app.steer("paused", AS_CONFIGURED)
+        batches.workers[0].app.apply_overrides("paused", AS_CONFIGURED)
         await until(lambda: len(triggers.got["paused"]) == RECORDS or done(task))
     await task
     assert len(triggers.got["quick"]) == RECORDS

@@ -85,7 +85,7 @@ def run(shop, eventually):
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_static_members_are_told_apart_by_their_numbers(run, protocol):
+def test_static_members_are_distinguished_by_their_numbers(run, protocol):
     properties = {"group.instance.id": "shop-${MULTILANE_MEMBER}", "group.protocol": protocol}
     with run(properties=properties) as siblings:
         siblings.members()

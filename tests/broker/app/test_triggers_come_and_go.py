@@ -227,7 +227,7 @@ async def test_a_detached_trigger_goes_on_with_the_new_consumer(shop, caplog):
     assert "are skipped" not in caplog.text, "it goes on, whatever offsetInitial says"
 
 
-async def test_who_may_not_subscribe_is_told_why(shop):
+async def test_who_may_not_subscribe_learns_why(shop):
     fill_first(shop, 10)
     triggers = Changing(shop, ["a"], ["b"])
     async with running(triggers.app) as task:

@@ -17,8 +17,8 @@ from broker.group_members import (
     COOPERATIVE,
     KIP_848,
     PROTOCOLS,
+    LiveGroup,
     Member,
-    Team,
     committed_in,
     fill,
     new_group,
@@ -51,23 +51,23 @@ def test_the_partitions_of_a_killed_member_come_back_and_nothing_is_lost(kafka, 
     name = topic(4)
     partitions = partitions_of(name, 4)
     brisk = {"auto_commit_interval_ms": 50}
-    with Team(kafka, variant, [name], **brisk) as team, Flow(kafka, name, 4) as flow:
-        [stays] = team.join()
-        with ProcessMember(kafka, team.group, [name], variant, **brisk) as dies:
-            team.until(lambda: len(stays.assignment) == len(dies.assignment) == 2)
+    with LiveGroup(kafka, variant, [name], **brisk) as live_group, Flow(kafka, name, 4) as flow:
+        [stays] = live_group.join()
+        with ProcessMember(kafka, live_group.group, [name], variant, **brisk) as dies:
+            live_group.until(lambda: len(stays.assignment) == len(dies.assignment) == 2)
             mine = dies.assignment
-            team.until(lambda: all(len(dies.offsets.get(p, ())) > 50 for p in mine))
+            live_group.until(lambda: all(len(dies.offsets.get(p, ())) > 50 for p in mine))
             dies.kill()
 
         def read() -> dict[TopicPartition, set[int]]:
             return {p: set(stays.offsets.get(p, ())) | set(dies.offsets.get(p, ())) for p in partitions}
 
-        delivered, committed = read(), committed_in(kafka, team.group, partitions)
+        delivered, committed = read(), committed_in(kafka, live_group.group, partitions)
         assert all(committed[p] <= frontier(delivered[p]) for p in committed)
-        team.until(lambda: stays.assignment == frozenset(partitions), timeout=15)
+        live_group.until(lambda: stays.assignment == frozenset(partitions), timeout=15)
         flow.end()
         ends = {TopicPartition(name, number): len(values) for number, values in flow.acknowledged.items()}
-        team.until(lambda: read() == {p: set(range(end)) for p, end in ends.items()})
+        live_group.until(lambda: read() == {p: set(range(end)) for p, end in ends.items()})
         assert all(stays.offsets[p][-1] == ends[p] - 1 for p in mine)
         assert not stays.changes("lost")
 
@@ -82,26 +82,26 @@ def test_a_member_that_hangs_loses_its_partitions_and_its_late_commits_count_for
     name = topic(4)
     partitions = partitions_of(name, 4)
     ends = fill(kafka, partitions, 0, 20)
-    with Team(kafka, variant, [name], enable_auto_commit=False) as team:
-        [stays] = team.join()
-        with ProcessMember(kafka, team.group, [name], variant, enable_auto_commit=False) as sleeps:
-            team.until(lambda: len(stays.assignment) == len(sleeps.assignment) == 2)
+    with LiveGroup(kafka, variant, [name], enable_auto_commit=False) as live_group:
+        [stays] = live_group.join()
+        with ProcessMember(kafka, live_group.group, [name], variant, enable_auto_commit=False) as sleeps:
+            live_group.until(lambda: len(stays.assignment) == len(sleeps.assignment) == 2)
             mine = sleeps.assignment
             sleeps.order("insist", 1)
-            team.until(lambda: len(sleeps.told("committed")) > 5)
+            live_group.until(lambda: len(sleeps.told("committed")) > 5)
             sleeps.order("hold")
-            team.until(lambda: sleeps.told("hold"))
+            live_group.until(lambda: sleeps.told("hold"))
             sleeps.freeze()
-            team.until(lambda: stays.assignment == frozenset(partitions), timeout=15)
+            live_group.until(lambda: stays.assignment == frozenset(partitions), timeout=15)
             stays.consumer.commit(ends)
             before = len(sleeps.told("insisted"))
             sleeps.thaw()
-            team.until(lambda: len(sleeps.told("insisted")) > before + 1)  # one may have been half done
+            live_group.until(lambda: len(sleeps.told("insisted")) > before + 1)  # one may have been half done
             sleeps.order("go")
-            team.until(lambda: sleeps.told("lost"))
+            live_group.until(lambda: sleeps.told("lost"))
             assert {TopicPartition(*p) for p in sleeps.told("lost")[0]["partitions"]} == mine
-            team.until(lambda: len(stays.assignment) == len(sleeps.assignment) == 2)
-            assert committed_in(kafka, team.group, partitions) == ends
+            live_group.until(lambda: len(stays.assignment) == len(sleeps.assignment) == 2)
+            assert committed_in(kafka, live_group.group, partitions) == ends
             refused = sleeps.told("refused")
             assert refused, "nobody said that the late commits were dropped"
             assert {told["why"] for told in refused} <= {CommitRefused.__name__, "CommitDuringRebalance"}
@@ -119,88 +119,96 @@ def lone() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture
-def teams(request: pytest.FixtureRequest) -> Iterator[list[Team]]:
-    made: list[Team] = []
+def live_groups(request: pytest.FixtureRequest) -> Iterator[list[LiveGroup]]:
+    made: list[LiveGroup] = []
     with ExitStack() as stack:
-        stack.callback(lambda: [team.__exit__() for team in made])
+        stack.callback(lambda: [live_group.__exit__() for live_group in made])
         yield made
 
 
-def all_until(teams: list[Team], goal, timeout: float = 60.0) -> None:
+def all_until(live_groups: list[LiveGroup], goal, timeout: float = 60.0) -> None:
     deadline = Deadline(timeout)
     while not goal():
-        assert not deadline.over, f"not within {timeout} s: {'; '.join(map(str, teams))}"
-        for team in teams:
-            team.turn()
+        assert not deadline.over, f"not within {timeout} s: {'; '.join(map(str, live_groups))}"
+        for live_group in live_groups:
+            live_group.turn()
 
 
-def test_all_brokers_are_gone_for_a_while(lone, teams):
+def test_all_brokers_are_gone_for_a_while(lone, live_groups):
     """One group of each protocol. Were an offset reset, it would go to the end and records would be left out."""
     make = topic_factory(lone)
     places = [partitions_of(make(2), 2) for _ in BOTH]
     for variant, partitions in zip(BOTH, places, strict=True):
-        team = Team(lone, variant, [partitions[0].topic], auto_offset_reset="latest", auto_commit_interval_ms=100)
-        teams.append(team)
-        team.join(2)
-        team.settle(partitions)
-        for member in team.members:  # from here on: "latest" has been looked up
+        live_group = LiveGroup(
+            lone, variant, [partitions[0].topic], auto_offset_reset="latest", auto_commit_interval_ms=100
+        )
+        live_groups.append(live_group)
+        live_group.join(2)
+        live_group.settle(partitions)
+        for member in live_group.members:  # from here on: "latest" has been looked up
             assert [member.consumer.position(p) for p in member.assignment] == [0]
     ends = {p: end for partitions in places for p, end in fill(lone, partitions, 0, 20).items()}
     all_until(
-        teams, lambda: all(team.has_read({p: ends[p] for p in ps}) for team, ps in zip(teams, places, strict=True))
+        live_groups,
+        lambda: all(
+            live_group.has_read({p: ends[p] for p in ps}) for live_group, ps in zip(live_groups, places, strict=True)
+        ),
     )
     lone.kill(1)
     gone = Deadline(15)
     while not gone.over:
-        for team in teams:
-            team.turn()
+        for live_group in live_groups:
+            live_group.turn()
     lone.start(1)
     ends = {p: end for partitions in places for p, end in fill(lone, partitions, 20, 20).items()}
     all_until(
-        teams, lambda: all(team.has_read({p: ends[p] for p in ps}) for team, ps in zip(teams, places, strict=True))
+        live_groups,
+        lambda: all(
+            live_group.has_read({p: ends[p] for p in ps}) for live_group, ps in zip(live_groups, places, strict=True)
+        ),
     )
-    for team, partitions in zip(teams, places, strict=True):
-        assert team.offsets() == {p: set(range(40)) for p in partitions}
-        team.settle(partitions)
-        for member in team.members:
+    for live_group, partitions in zip(live_groups, places, strict=True):
+        assert live_group.offsets() == {p: set(range(40)) for p in partitions}
+        live_group.settle(partitions)
+        for member in live_group.members:
             member.consumer.commit()
-        assert committed_in(lone, team.group, partitions) == {p: 40 for p in partitions}
+        assert committed_in(lone, live_group.group, partitions) == {p: 40 for p in partitions}
 
 
-def test_the_coordinator_is_killed_and_work_goes_on(cluster, cluster_topic, teams):
+def test_the_coordinator_is_killed_and_work_goes_on(cluster, cluster_topic, live_groups):
     """Both groups have the same coordinator. Nobody loses a partition, and commits go on at the next one."""
     names = [cluster_topic(2) for _ in BOTH]
     for variant, name in zip(BOTH, names, strict=True):
-        team = Team(cluster, variant, [name], enable_auto_commit=False)
-        teams.append(team)
-        team.join(2)
-        team.settle(partitions_of(name, 2))
+        live_group = LiveGroup(cluster, variant, [name], enable_auto_commit=False)
+        live_groups.append(live_group)
+        live_group.join(2)
+        live_group.settle(partitions_of(name, 2))
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
     coordinator = admin.list_topics("__consumer_offsets", timeout=10).topics["__consumer_offsets"].partitions[0].leader
     answers: list[BaseException | None] = []
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(cluster, name, 2)) for name in names]
-        members = [member for team in teams for member in team.members]
-        all_until(teams, lambda: all(member.count() > 20 for member in members))
+        members = [member for live_group in live_groups for member in live_group.members]
+        all_until(live_groups, lambda: all(member.count() > 20 for member in members))
         steps = [len(member.steps) for member in members]
         cluster.kill(coordinator)
         before = {id(member): member.count() for member in members}
         for member in members:
             member.consumer.commit_async(None, lambda _offsets, error: answers.append(error))
-        all_until(teams, lambda: len(answers) == len(members))
+        all_until(live_groups, lambda: len(answers) == len(members))
         assert answers == [None] * len(members)
-        all_until(teams, lambda: all(member.count() > before[id(member)] + 100 for member in members))
+        all_until(live_groups, lambda: all(member.count() > before[id(member)] + 100 for member in members))
         for member in members:
             member.consumer.commit()
         for flow in flows:
             flow.end()
-    for team, name, flow in zip(teams, names, flows, strict=True):
+    for live_group, name, flow in zip(live_groups, names, flows, strict=True):
         ends = {TopicPartition(name, number): len(values) for number, values in flow.acknowledged.items()}
-        team.until(lambda team=team, ends=ends: team.has_read(ends))
-        for member in team.members:
+        live_group.until(lambda live_group=live_group, ends=ends: live_group.has_read(ends))
+        for member in live_group.members:
             assert all(offsets == list(range(ends[p])) for p, offsets in member.offsets.items())
             member.consumer.commit()
-        assert committed_in(cluster, team.group, list(ends)) == ends
+        assert committed_in(cluster, live_group.group, list(ends)) == ends
     assert [len(member.steps) for member in members] == steps
 
 

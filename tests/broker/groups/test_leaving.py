@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from broker.group_members import PROTOCOLS, Team, membership, new_group, partitions_of
+from broker.group_members import PROTOCOLS, LiveGroup, membership, new_group, partitions_of
 from multilane import Admin, AsyncConsumer
 from multilane.errors import NoOffsetForPartition
 
@@ -21,12 +21,15 @@ PATIENCE = {"range": 20, "consumer": 2}  # seconds; far less than a session time
 def test_several_consumers_of_a_group_close_and_no_member_is_left(kafka, topic, variant):
     partitions = partitions_of(topic(4), 4)
     long_session = {} if variant == "consumer" else {"session_timeout_ms": 45_000}
-    with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin, Team(kafka, variant, [partitions[0].topic]) as team:
-        team.join(4, **long_session)
-        team.settle(partitions)
+    with (
+        Admin({"bootstrap.servers": kafka.bootstrap()}) as admin,
+        LiveGroup(kafka, variant, [partitions[0].topic]) as live_group,
+    ):
+        live_group.join(4, **long_session)
+        live_group.settle(partitions)
         for left in (3, 2, 1, 0):
-            team.leave(team.members[0])
-            described = admin.describe_groups([team.group])[team.group]
+            live_group.leave(live_group.members[0])
+            described = admin.describe_groups([live_group.group])[live_group.group]
             assert len(described.members) == left, "a ghost until its session ends"
 
 
@@ -57,12 +60,17 @@ def _while_another_thread_polls(member):
 def test_no_member_is_left_however_a_consumer_closes(kafka, topic, variant, close, eventually):
     partitions = partitions_of(topic(2), 2)
     long_session = {} if variant == "consumer" else {"session_timeout_ms": 45_000}
-    with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin, Team(kafka, variant, [partitions[0].topic]) as team:
-        member, _stays = team.join(2, **long_session)
-        team.settle(partitions)
-        team.members.remove(member)
+    with (
+        Admin({"bootstrap.servers": kafka.bootstrap()}) as admin,
+        LiveGroup(kafka, variant, [partitions[0].topic]) as live_group,
+    ):
+        member, _stays = live_group.join(2, **long_session)
+        live_group.settle(partitions)
+        live_group.members.remove(member)
         close(member)
-        eventually(lambda: len(admin.describe_groups([team.group])[team.group].members) == 1, PATIENCE[variant])
+        eventually(
+            lambda: len(admin.describe_groups([live_group.group])[live_group.group].members) == 1, PATIENCE[variant]
+        )
 
 
 @pytest.mark.parametrize("variant", PROTOCOLS)

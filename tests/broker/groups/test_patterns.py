@@ -8,7 +8,7 @@ import uuid
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from broker.group_members import KIP_848, PROTOCOLS, Team, fill, partitions_of
+from broker.group_members import KIP_848, PROTOCOLS, LiveGroup, fill, partitions_of
 from multilane import ServerPattern, TopicPartition
 from multilane.dev.kafka import KafkaCluster
 from multilane.errors import GroupRefused
@@ -38,15 +38,15 @@ def prefix() -> str:
 @pytest.mark.parametrize("variant", PROTOCOLS)
 def test_a_topic_may_be_made_after_the_subscription_and_grow(kafka, topic, variant):
     there, later = partitions_of(topic(1), 1), prefix()
-    with Team(kafka, variant, [there[0].topic, later], **PROMPT) as team:
-        team.join(2)
-        team.settle(there)
+    with LiveGroup(kafka, variant, [there[0].topic, later], **PROMPT) as live_group:
+        live_group.join(2)
+        live_group.settle(there)
         made = make(kafka, later, 1)
-        team.settle([*there, *made], even=False)
+        live_group.settle([*there, *made], even=False)
         grown = grow(kafka, later, 3)
-        team.settle([*there, *grown], even=False)
+        live_group.settle([*there, *grown], even=False)
         ends = fill(kafka, grown, 0, 10)
-        team.until(lambda: team.has_read(ends))
+        live_group.until(lambda: live_group.has_read(ends))
 
 
 @pytest.mark.parametrize("variant", PROTOCOLS)
@@ -56,50 +56,50 @@ def test_a_python_pattern_follows_the_topics_that_fit(kafka, variant):
     fits = make(kafka, f"{start}-a", 2)
     make(kafka, f"{start}-a-backup", 1)
     make(kafka, f"other-{start}-b", 1)
-    with Team(kafka, variant, re.compile(rf"{start}-(?!no)\w+"), **PROMPT) as team:
-        team.join(2)
-        team.settle(fits)
+    with LiveGroup(kafka, variant, re.compile(rf"{start}-(?!no)\w+"), **PROMPT) as live_group:
+        live_group.join(2)
+        live_group.settle(fits)
         make(kafka, f"{start}-not", 1)
         fits += make(kafka, f"{start}-b", 2)
-        team.settle(fits)
+        live_group.settle(fits)
         ends = fill(kafka, fits, 0, 10)
-        team.until(lambda: team.has_read(ends))
-        assert team.offsets().keys() == set(fits)
+        live_group.until(lambda: live_group.has_read(ends))
+        assert live_group.offsets().keys() == set(fits)
 
 
 @pytest.mark.parametrize("variant", PROTOCOLS)
 def test_a_pattern_may_fit_nothing_yet(kafka, variant):
     start = prefix()
-    with Team(kafka, variant, re.compile(f"{start}.*"), **PROMPT) as team:
-        [member] = team.join()
-        team.until(lambda: ("assigned", frozenset()) in member.steps or member.consumer.subscription is not None)
+    with LiveGroup(kafka, variant, re.compile(f"{start}.*"), **PROMPT) as live_group:
+        [member] = live_group.join()
+        live_group.until(lambda: ("assigned", frozenset()) in member.steps or member.consumer.subscription is not None)
         fits = make(kafka, f"{start}-a", 1)
-        team.settle(fits)
+        live_group.settle(fits)
 
 
 def test_the_broker_matches_a_pattern_of_its_own_language(kafka):
     start = prefix()
     fits = make(kafka, f"{start}-a", 2)
     make(kafka, f"other-{start}-b", 1)
-    with Team(kafka, KIP_848, ServerPattern(f"{start}-[a-z]"), **PROMPT) as team:
-        team.join(2)
-        team.settle(fits)
+    with LiveGroup(kafka, KIP_848, ServerPattern(f"{start}-[a-z]"), **PROMPT) as live_group:
+        live_group.join(2)
+        live_group.settle(fits)
         fits += make(kafka, f"{start}-b", 2)
         ends = fill(kafka, fits, 0, 10)
-        team.settle(fits, timeout=40)
-        team.until(lambda: team.has_read(ends))
-        assert team.offsets().keys() == set(fits)
+        live_group.settle(fits, timeout=40)
+        live_group.until(lambda: live_group.has_read(ends))
+        assert live_group.offsets().keys() == set(fits)
 
 
 def test_a_pattern_that_the_broker_cannot_read_is_refused(kafka):
-    with Team(kafka, KIP_848, ServerPattern("orders-(?!old).*")) as team:
-        [member] = team.join()
+    with LiveGroup(kafka, KIP_848, ServerPattern("orders-(?!old).*")) as live_group:
+        [member] = live_group.join()
         with pytest.raises(GroupRefused, match="RE2"):
-            team.until(lambda: member.assignment, timeout=10)
+            live_group.until(lambda: member.assignment, timeout=10)
 
 
 def test_classic_groups_have_no_patterns_for_the_broker(kafka):
-    with Team(kafka, "range", ServerPattern("orders-.*")) as team:
-        [member] = team.join()
+    with LiveGroup(kafka, "range", ServerPattern("orders-.*")) as live_group:
+        [member] = live_group.join()
         with pytest.raises(GroupRefused, match="Python pattern"):
-            team.until(lambda: member.assignment, timeout=10)
+            live_group.until(lambda: member.assignment, timeout=10)

@@ -15,8 +15,8 @@ from broker.group_members import (
     KIP_848,
     PROTOCOLS,
     VARIANTS,
+    LiveGroup,
     Member,
-    Team,
     fill,
     membership,
     new_group,
@@ -33,12 +33,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_eager_members_give_up_everything_and_others_only_what_moves(kafka, topic, variant):
     partitions = partitions_of(topic(4), 4)
-    with Team(kafka, variant, [partitions[0].topic]) as team:
-        [first] = team.join()
-        team.settle(partitions)
+    with LiveGroup(kafka, variant, [partitions[0].topic]) as live_group:
+        [first] = live_group.join()
+        live_group.settle(partitions)
         first.steps.clear()
-        [second] = team.join()
-        team.settle(partitions)
+        [second] = live_group.join()
+        live_group.settle(partitions)
         given_up = [p for step in first.changes("revoked") for p in step]
         begun = [p for step in first.changes("assigned") for p in step]
         if variant in INCREMENTAL:
@@ -56,13 +56,13 @@ def test_partitions_are_ours_until_the_listener_is_through(kafka, topic, variant
     what it commits is where the next owner begins."""
     partitions = partitions_of(topic(4), 4)
     ends = fill(kafka, partitions, 0, 100)
-    with Team(kafka, variant, [partitions[0].topic], enable_auto_commit=False) as team:
-        [first] = team.join()
-        team.settle(partitions)
-        team.until(lambda: team.has_read(ends))
+    with LiveGroup(kafka, variant, [partitions[0].topic], enable_auto_commit=False) as live_group:
+        [first] = live_group.join()
+        live_group.settle(partitions)
+        live_group.until(lambda: live_group.has_read(ends))
         threads: list[threading.Thread] = []
         read_before: dict[TopicPartition, int] = {}
-        [second] = team.join()
+        [second] = live_group.join()
 
         def hand_over(change, given_up):
             if change != "revoked":
@@ -76,13 +76,13 @@ def test_partitions_are_ours_until_the_listener_is_through(kafka, topic, variant
             read_before.update({p: len(first.offsets[p]) for p in partitions})
 
         first.on_step = hand_over
-        team.settle(partitions)
-        team.until(lambda: all(second.count(p) for p in second.assignment))
+        live_group.settle(partitions)
+        live_group.until(lambda: all(second.count(p) for p in second.assignment))
         assert set(threads) == {threading.current_thread()}
         for partition in second.assignment:
             assert second.offsets[partition][0] == 37 + partition.partition
         if variant not in INCREMENTAL:  # what was given up and came back begins there too
-            team.until(lambda: all(first.count(p) > read_before[p] for p in first.assignment))
+            live_group.until(lambda: all(first.count(p) > read_before[p] for p in first.assignment))
             for partition in first.assignment:
                 assert first.offsets[partition][read_before[partition]] == 37 + partition.partition
         first.on_step = None
@@ -130,15 +130,15 @@ class Sleeper:
 @pytest.mark.parametrize("variant", INCREMENTAL)
 def test_kept_partitions_never_stop_while_another_member_takes_its_time(kafka, topic, variant):
     partitions = partitions_of(topic(6), 6)
-    with Team(kafka, variant, [partitions[0].topic]) as team, Flow(kafka, partitions[0].topic, 6) as flow:
-        sleeps, reads = team.join(2)
-        team.settle(partitions)
-        team.until(lambda: all(sum(m.count(p) for m in team.members) > 20 for p in partitions))
+    with LiveGroup(kafka, variant, [partitions[0].topic]) as live_group, Flow(kafka, partitions[0].topic, 6) as flow:
+        sleeps, reads = live_group.join(2)
+        live_group.settle(partitions)
+        live_group.until(lambda: all(sum(m.count(p) for m in live_group.members) > 20 for p in partitions))
         reads.steps.clear()
-        team.members.remove(sleeps)
+        live_group.members.remove(sleeps)
         with Sleeper(sleeps) as sleeper:
-            [third] = team.join()
-            team.until(sleeper.entered.is_set)
+            [third] = live_group.join()
+            live_group.until(sleeper.entered.is_set)
             kept = reads.assignment  # it may have to give up one of these yet: those it still has at the end count
             before = {p: reads.count(p) for p in kept}
             goal = Deadline(3.0)  # the step is open all the while
@@ -150,12 +150,12 @@ def test_kept_partitions_never_stop_while_another_member_takes_its_time(kafka, t
             assert len(kept) >= 2
             assert all(reads.count(p) > before[p] + 50 for p in kept), "the flow stood still"
             assert not sleeps.assignment & third.assignment
-        team.members.append(sleeps)
-        team.settle(partitions)
+        live_group.members.append(sleeps)
+        live_group.settle(partitions)
         kept &= reads.assignment
         flow.end()
         ends = {TopicPartition(partitions[0].topic, p): len(values) for p, values in flow.acknowledged.items()}
-        team.until(lambda: team.has_read(ends))
+        live_group.until(lambda: live_group.has_read(ends))
         for partition in kept:  # one owner all the time: no record twice, none left out
             read = reads.offsets[partition]
             assert read == list(range(read[0], ends[partition]))
@@ -170,17 +170,17 @@ def test_buffered_records_of_a_revoked_partition_are_never_delivered(kafka, topi
     the buffer been handed out after the commit in the revocation, the next owner would read it again."""
     partitions = partitions_of(topic(4), 4)
     ends = fill(kafka, partitions, 0, 5_000)
-    with Team(kafka, variant, [partitions[0].topic], max_poll_records=50) as team:
-        [first] = team.join()
-        team.until(lambda: first.count() >= 500)  # far more than that lies in the buffer
+    with LiveGroup(kafka, variant, [partitions[0].topic], max_poll_records=50) as live_group:
+        [first] = live_group.join()
+        live_group.until(lambda: first.count() >= 500)  # far more than that lies in the buffer
         given_up: dict[TopicPartition, int] = {}
         first.on_step = lambda change, gone: given_up.update(
             {p: first.count(p) for p in gone} if change == "revoked" else {}
         )
-        [second] = team.join()
-        team.settle(partitions)
+        [second] = live_group.join()
+        live_group.settle(partitions)
         assert given_up
-        team.until(lambda: team.has_read(ends))
+        live_group.until(lambda: live_group.has_read(ends))
         for partition in partitions:
             read = first.offsets.get(partition, []) + second.offsets.get(partition, [])
             assert len(read) == len(set(read)) == 5_000
@@ -192,34 +192,34 @@ def test_buffered_records_of_a_revoked_partition_are_never_delivered(kafka, topi
 def test_pauses_and_positions_outlive_a_rebalance_for_kept_partitions_only(kafka, topic, variant):
     partitions = partitions_of(topic(4), 4)
     ends = fill(kafka, partitions, 0, 20)
-    with Team(kafka, variant, [partitions[0].topic], enable_auto_commit=False) as team:
-        [first] = team.join()
-        team.settle(partitions)
-        team.until(lambda: team.has_read(ends))
+    with LiveGroup(kafka, variant, [partitions[0].topic], enable_auto_commit=False) as live_group:
+        [first] = live_group.join()
+        live_group.settle(partitions)
+        live_group.until(lambda: live_group.has_read(ends))
         first.consumer.commit(dict.fromkeys(partitions, 3))
         first.consumer.pause(partitions)
         for partition in partitions:
             first.consumer.seek(partition, 10)
-        [second] = team.join()
-        team.settle(partitions)
+        [second] = live_group.join()
+        live_group.settle(partitions)
         moved = second.assignment
         first.offsets.clear()
-        team.until(lambda: all(second.offsets.get(p) == list(range(3, 20)) for p in moved))
+        live_group.until(lambda: all(second.offsets.get(p) == list(range(3, 20)) for p in moved))
         kept = first.assignment
         if variant in INCREMENTAL:
             assert first.consumer.paused == kept
             assert {first.consumer.position(p) for p in kept} == {10}
             first.consumer.resume(kept)
-            team.until(lambda: all(first.offsets.get(p) == list(range(10, 20)) for p in kept))
+            live_group.until(lambda: all(first.offsets.get(p) == list(range(10, 20)) for p in kept))
         else:
             assert not first.consumer.paused
-            team.until(lambda: all(first.consumer.position(p) == 20 for p in kept))
+            live_group.until(lambda: all(first.consumer.position(p) == 20 for p in kept))
         first.consumer.pause(kept)
         first.offsets.clear()
-        team.leave(second)
-        team.settle(partitions)
+        live_group.leave(second)
+        live_group.settle(partitions)
         assert first.consumer.paused == (kept if variant in INCREMENTAL else frozenset())
-        team.until(lambda: all(first.offsets.get(p) == list(range(3, 20)) for p in moved))
+        live_group.until(lambda: all(first.offsets.get(p) == list(range(3, 20)) for p in moved))
 
 
 @pytest.mark.parametrize("variant", PROTOCOLS)
@@ -227,8 +227,8 @@ def test_a_listener_may_seek_and_pause_what_it_is_given(kafka, topic, variant):
     """Nothing is handed out before it returns: not a record from where the group stood."""
     seeks, pauses = partitions = partitions_of(topic(2), 2)
     fill(kafka, partitions, 0, 20)
-    with Team(kafka, variant, [seeks.topic]) as team:
-        [member] = team.join()
+    with LiveGroup(kafka, variant, [seeks.topic]) as live_group:
+        [member] = live_group.join()
 
         def place(change, given):
             if change == "assigned" and given:
@@ -236,29 +236,29 @@ def test_a_listener_may_seek_and_pause_what_it_is_given(kafka, topic, variant):
                 member.consumer.pause([pauses])
 
         member.on_step = place
-        team.until(lambda: member.offsets.get(seeks) == list(range(12, 20)))
+        live_group.until(lambda: member.offsets.get(seeks) == list(range(12, 20)))
         assert member.offsets.keys() == {seeks}
         member.consumer.resume([pauses])
-        team.until(lambda: member.offsets.get(pauses) == list(range(20)))
+        live_group.until(lambda: member.offsets.get(pauses) == list(range(20)))
         member.on_step = None
 
 
 @pytest.mark.parametrize("variant", PROTOCOLS)
 def test_an_error_in_a_listener_is_raised_and_the_rebalance_goes_on(kafka, topic, variant):
     partitions = partitions_of(topic(2), 2)
-    with Team(kafka, variant, [partitions[0].topic]) as team:
-        [first] = team.join()
-        team.settle(partitions)
+    with LiveGroup(kafka, variant, [partitions[0].topic]) as live_group:
+        [first] = live_group.join()
+        live_group.settle(partitions)
 
         def stumble(change, _partitions):
             first.on_step = None
             raise RuntimeError("the application stumbled")
 
         first.on_step = stumble
-        team.join()
+        live_group.join()
         with pytest.raises(RuntimeError, match="stumbled"):
-            team.until(lambda: len(team.members[1].assignment) == 1)
-        team.settle(partitions)
+            live_group.until(lambda: len(live_group.members[1].assignment) == 1)
+        live_group.settle(partitions)
 
 
 def long_session(variant):
@@ -272,10 +272,10 @@ def test_a_listener_may_close_its_consumer(kafka, topic, variant, change):
     """That commits and leaves the group as any close does: nobody waits for its session to end."""
     partitions = partitions_of(topic(2), 2)
     fill(kafka, partitions, 0, 20)
-    with Team(kafka, variant, [partitions[0].topic], **long_session(variant)) as team:
-        [first] = team.join()
-        team.until(lambda: all(first.offsets.get(p) == list(range(20)) for p in partitions))
-        [second] = team.join()
+    with LiveGroup(kafka, variant, [partitions[0].topic], **long_session(variant)) as live_group:
+        [first] = live_group.join()
+        live_group.until(lambda: all(first.offsets.get(p) == list(range(20)) for p in partitions))
+        [second] = live_group.join()
         stays, leaves = (first, second) if change == "assigned" else (second, first)
         closed: list[str] = []
 
@@ -286,10 +286,10 @@ def test_a_listener_may_close_its_consumer(kafka, topic, variant, change):
 
         leaves.on_step = close
         with pytest.raises(ClientClosed, match=r"closed during poll\(\)"):
-            team.until(lambda: False)
-        team.members.remove(leaves)
+            live_group.until(lambda: False)
+        live_group.members.remove(leaves)
         assert set(closed) == {change}
-        team.until(lambda: stays.assignment == frozenset(partitions))
+        live_group.until(lambda: stays.assignment == frozenset(partitions))
         if change == "revoked":
             committed = stays.consumer.committed(partitions)
             assert {p: found and found.offset for p, found in committed.items()} == dict.fromkeys(partitions, 20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.group_members import PROTOCOLS, Member, Team, fill, membership, new_group, partitions_of
+from broker.group_members import PROTOCOLS, LiveGroup, Member, fill, membership, new_group, partitions_of
 from broker.group_processes import ProcessMember
 from multilane import AsyncConsumer, RebalanceListener
 from multilane.errors import GroupError
@@ -30,13 +30,13 @@ def is_member(consumer):
 def test_after_max_poll_interval_nothing_is_handed_out_before_on_lost(kafka, topic, variant, eventually):
     partitions = partitions_of(topic(2), 2)
     fill(kafka, partitions, 0, RECORDS)
-    with Team(kafka, variant, [partitions[0].topic]) as team:
-        [slow] = team.join(**impatient(variant))
-        team.until(lambda: slow.count() >= 50)  # and the rest is buffered
-        team.members.remove(slow)
+    with LiveGroup(kafka, variant, [partitions[0].topic]) as live_group:
+        [slow] = live_group.join(**impatient(variant))
+        live_group.until(lambda: slow.count() >= 50)  # and the rest is buffered
+        live_group.members.remove(slow)
         eventually(lambda: not is_member(slow.consumer), 10)
-        [other] = team.join()
-        team.until(lambda: other.assignment == frozenset(partitions))  # the group has given the slow one up
+        [other] = live_group.join()
+        live_group.until(lambda: other.assignment == frozenset(partitions))  # the group has given the slow one up
         before = slow.count()
         while not slow.changes("lost"):
             slow.poll(0)
@@ -77,18 +77,18 @@ def test_a_process_that_was_stopped_beyond_its_session_hands_out_nothing_before_
     fill(kafka, partitions, 0, RECORDS)
     names = [partitions[0].topic]
     with (
-        Team(kafka, variant, names) as team,
-        ProcessMember(kafka, team.group, names, variant, max_poll_records=5) as sleeps,
+        LiveGroup(kafka, variant, names) as live_group,
+        ProcessMember(kafka, live_group.group, names, variant, max_poll_records=5) as sleeps,
     ):
-        team.until(lambda: sleeps.assignment)
+        live_group.until(lambda: sleeps.assignment)
         sleeps.order("take")  # and the rest is buffered
-        team.until(lambda: sleeps.told("records"))
+        live_group.until(lambda: sleeps.told("records"))
         sleeps.freeze()
-        [other] = team.join()
-        team.until(lambda: other.assignment == frozenset(partitions), timeout=15)
+        [other] = live_group.join()
+        live_group.until(lambda: other.assignment == frozenset(partitions), timeout=15)
         before = len(sleeps.events)
         sleeps.order("go")
         sleeps.thaw()
-        team.until(lambda: sleeps.told("lost"))
+        live_group.until(lambda: sleeps.told("lost"))
         kinds = [told["event"] for told in sleeps.events[before:]]
         assert "records" not in kinds[: kinds.index("lost")], "records of partitions that others have"

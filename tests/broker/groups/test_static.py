@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.group_members import COOPERATIVE, KIP_848, PROTOCOLS, Team, fill, partitions_of
+from broker.group_members import COOPERATIVE, KIP_848, PROTOCOLS, LiveGroup, fill, partitions_of
 from broker.group_processes import ProcessMember
 from multilane.errors import InstanceFenced, InstanceInUse
 
@@ -17,18 +17,18 @@ ALL = [*PROTOCOLS, COOPERATIVE]
 def test_a_restart_is_no_rebalance_for_the_others(kafka, topic, variant):
     partitions = partitions_of(topic(4), 4)
     fill(kafka, partitions, 0, 10)
-    with Team(kafka, variant, [partitions[0].topic]) as team:
-        [restarts] = team.join(group_instance_id="one")
-        [stays] = team.join(group_instance_id="two")
-        team.settle(partitions)
-        team.until(lambda: sum(m.count() for m in team.members) == 40)
+    with LiveGroup(kafka, variant, [partitions[0].topic]) as live_group:
+        [restarts] = live_group.join(group_instance_id="one")
+        [stays] = live_group.join(group_instance_id="two")
+        live_group.settle(partitions)
+        live_group.until(lambda: sum(m.count() for m in live_group.members) == 40)
         mine, epoch = restarts.assignment, stays.consumer.group_metadata().epoch
         stays.steps.clear()
-        team.leave(restarts)
-        [again] = team.join(group_instance_id="one")
+        live_group.leave(restarts)
+        [again] = live_group.join(group_instance_id="one")
         ends = fill(kafka, partitions, 10, 10)
-        team.until(lambda: again.assignment == mine)
-        team.until(lambda: team.has_read(ends))
+        live_group.until(lambda: again.assignment == mine)
+        live_group.until(lambda: live_group.has_read(ends))
         assert not stays.steps
         assert stays.consumer.group_metadata().epoch == epoch
         assert all(again.offsets[p] == list(range(10, 20)) for p in mine)  # from where its former self was
@@ -37,25 +37,25 @@ def test_a_restart_is_no_rebalance_for_the_others(kafka, topic, variant):
 @pytest.mark.parametrize("variant", PROTOCOLS)
 def test_who_does_not_come_back_loses_its_place_with_its_session(kafka, topic, variant):
     partitions = partitions_of(topic(4), 4)
-    with Team(kafka, variant, [partitions[0].topic]) as team:
-        [leaves] = team.join(group_instance_id="one")
-        [stays] = team.join(group_instance_id="two")
-        team.settle(partitions)
-        team.leave(leaves)
-        team.until(lambda: stays.assignment == frozenset(partitions), timeout=15)
+    with LiveGroup(kafka, variant, [partitions[0].topic]) as live_group:
+        [leaves] = live_group.join(group_instance_id="one")
+        [stays] = live_group.join(group_instance_id="two")
+        live_group.settle(partitions)
+        live_group.leave(leaves)
+        live_group.until(lambda: stays.assignment == frozenset(partitions), timeout=15)
 
 
 @pytest.mark.parametrize("variant", ["range", COOPERATIVE])
 def test_classic_a_second_one_of_the_same_name_takes_the_place_of_the_first(kafka, topic, variant):
     partitions = partitions_of(topic(2), 2)
-    with Team(kafka, variant, [partitions[0].topic]) as team:
-        [first] = team.join(group_instance_id="one")
-        team.settle(partitions)
-        [second] = team.join(group_instance_id="one")
+    with LiveGroup(kafka, variant, [partitions[0].topic]) as live_group:
+        [first] = live_group.join(group_instance_id="one")
+        live_group.settle(partitions)
+        [second] = live_group.join(group_instance_id="one")
         with pytest.raises(InstanceFenced, match="one"):
-            team.until(lambda: False, timeout=10)
-        team.members.remove(first)
-        team.until(lambda: second.assignment == frozenset(partitions))
+            live_group.until(lambda: False, timeout=10)
+        live_group.members.remove(first)
+        live_group.until(lambda: second.assignment == frozenset(partitions))
         for _ in range(3):  # it goes on saying why
             with pytest.raises(InstanceFenced, match="one"):
                 first.poll(1.0)
@@ -63,34 +63,34 @@ def test_classic_a_second_one_of_the_same_name_takes_the_place_of_the_first(kafk
         assert first.steps[-1] == ("lost", frozenset(partitions))
         first.close()
         fill(kafka, partitions, 0, 5)
-        team.until(lambda: second.count() == 10)  # the close of the first did not put the second out
+        live_group.until(lambda: second.count() == 10)  # the close of the first did not put the second out
         assert not second.changes("lost")
 
 
 def test_kip_848_a_second_one_of_the_same_name_is_refused(kafka, topic):
     partitions = partitions_of(topic(2), 2)
-    with Team(kafka, KIP_848, [partitions[0].topic]) as team:
-        [first] = team.join(group_instance_id="one")
-        team.settle(partitions)
-        [second] = team.join(group_instance_id="one")
+    with LiveGroup(kafka, KIP_848, [partitions[0].topic]) as live_group:
+        [first] = live_group.join(group_instance_id="one")
+        live_group.settle(partitions)
+        [second] = live_group.join(group_instance_id="one")
         with pytest.raises(InstanceInUse, match="one"):
-            team.until(lambda: False, timeout=10)
-        team.leave(second)
+            live_group.until(lambda: False, timeout=10)
+        live_group.leave(second)
         fill(kafka, partitions, 0, 5)
-        team.until(lambda: first.count() == 10)
+        live_group.until(lambda: first.count() == 10)
         assert [partitions for _, partitions in first.steps if partitions] == [frozenset(partitions)]
 
 
 def test_classic_a_killed_process_is_replaced_by_another_of_its_name(kafka, topic, eventually):
     partitions = partitions_of(topic(4), 4)
-    with Team(kafka, "range", [partitions[0].topic]) as team:
-        [stays] = team.join(group_instance_id="two")
-        usual = {"kafka": kafka, "group": team.group, "topics": [partitions[0].topic], "variant": "range"}
+    with LiveGroup(kafka, "range", [partitions[0].topic]) as live_group:
+        [stays] = live_group.join(group_instance_id="two")
+        usual = {"kafka": kafka, "group": live_group.group, "topics": [partitions[0].topic], "variant": "range"}
         with ProcessMember(**usual, group_instance_id="one", session_timeout_ms=10_000) as dies:
-            team.until(lambda: len(stays.assignment) == len(dies.assignment) == 2)
+            live_group.until(lambda: len(stays.assignment) == len(dies.assignment) == 2)
             stays.steps.clear()
             mine = dies.assignment
             dies.kill()
-        [again] = team.join(group_instance_id="one", session_timeout_ms=10_000)
-        team.until(lambda: again.assignment == mine)
+        [again] = live_group.join(group_instance_id="one", session_timeout_ms=10_000)
+        live_group.until(lambda: again.assignment == mine)
         assert not stays.steps

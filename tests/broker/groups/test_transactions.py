@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 
-from broker.group_members import PROTOCOLS, Team, fill, partitions_of
+from broker.group_members import PROTOCOLS, LiveGroup, fill, partitions_of
 from multilane import Consumer
 
 pytestmark = [pytest.mark.broker, pytest.mark.cluster]
@@ -23,9 +23,9 @@ def test_group_metadata_is_what_a_transaction_wants(kafka, topic, variant, insta
     more = {} if instance is None else {"group_instance_id": instance}
     producer = Producer({"bootstrap.servers": kafka.bootstrap(), "transactional.id": uuid.uuid4().hex, "log_level": 0})
     producer.init_transactions(30)
-    with Team(kafka, variant, [source], enable_auto_commit=False, **more) as team:
-        [member] = team.join()
-        team.until(lambda: member.count() == 10)
+    with LiveGroup(kafka, variant, [source], enable_auto_commit=False, **more) as live_group:
+        [member] = live_group.join()
+        live_group.until(lambda: member.count() == 10)
         producer.begin_transaction()
         producer.produce(target, b"result")
         producer.send_offsets_to_transaction([Place(source, 0, 7)], member.consumer.group_metadata(), 30)

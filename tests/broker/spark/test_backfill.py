@@ -252,7 +252,7 @@ def test_a_history_on_a_cluster(backfill, tmp_path):
 
 
 @pytest.mark.long
-def test_a_cluster_without_a_slot_is_told_and_nothing_is_done(backfill, tmp_path):
+def test_a_cluster_without_a_slot_is_reported_and_nothing_is_done(backfill, tmp_path):
     options = ["--from", "earliest", "--conf", "spark.driver.host=127.0.0.1"]
     with (
         standalone_cluster(tmp_path, 0) as master,

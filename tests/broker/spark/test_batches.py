@@ -169,7 +169,7 @@ def test_executors_come_with_the_work_and_go_with_it(shop, tmp_path):
 
 
 @pytest.mark.long
-def test_executors_that_cannot_start_are_told_with_their_cause(shop, tmp_path):
+def test_executors_that_cannot_start_are_reported_with_their_cause(shop, tmp_path):
     options = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executorEnv.JAVA_HOME=/no/such/java", *OPTIONS]
     with (
         standalone_cluster(tmp_path, 1) as master,
@@ -182,7 +182,7 @@ def test_executors_that_cannot_start_are_told_with_their_cause(shop, tmp_path):
 
 
 @pytest.mark.long
-def test_a_cluster_that_is_too_small_is_told_before_anything_is_read(shop, tmp_path):
+def test_a_cluster_that_is_too_small_is_reported_before_anything_is_read(shop, tmp_path):
     with standalone_cluster(tmp_path, 1) as master:
         options = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m", *OPTIONS]
         with shop.running("--master", master, "--members", "2", *options, PYSPARK_PYTHON=sys.executable) as (run, log):

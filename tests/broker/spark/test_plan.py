@@ -182,7 +182,7 @@ def test_what_cannot_be_planned_is_one_line(plan, topic, filled):
 
 
 @pytest.mark.long
-def test_a_cluster_without_a_slot_is_told(plan, filled, tmp_path):
+def test_a_cluster_without_a_slot_is_reported(plan, filled, tmp_path):
     with standalone_cluster(tmp_path, 0) as master:
         done = plan(filled, "--master", master, "--conf", "spark.driver.host=127.0.0.1")
     assert done.returncode == 1

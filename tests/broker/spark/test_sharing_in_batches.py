@@ -61,7 +61,11 @@ def shared(shop: Shop) -> None:
     own = {"retry": of_orders.pop("retry"), "retryCount": of_orders.pop("retryCount"), "error": of_orders.pop("error")}
     own |= {"retryBackoff": {"delay": "0s"}, "retryOrder": "none", "errorBreaker": {"action": "off"}}
     of_orders |= {"sharing": "same-topic", "maxProcessingTime": "10m", "rebalanceTimeout": "6s"}
-    keys["consumers"] = {"hangs": of_orders, "fails": of_orders | own, "quick": of_orders}
+    keys["consumers"] = {
+        "hangs": of_orders,
+        "fails": of_orders | own,
+        "quick": of_orders | {"shadowGroup": f"{shop.name}.quick"},
+    }
     file.write_text(json.dumps(keys))
 
 
@@ -96,6 +100,9 @@ def test_a_trigger_that_hangs_and_one_that_fails_slow_nobody_and_lose_nothing(sh
         shop.wait_for(lambda: positions(shop)["hangs"] == 601 - len(hanging), log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
+        alone = admin.group_offsets(f"{shop.name}.quick")
+    assert sum(commit.offset for commit in alone.values()) == 601, "its own group says how far it is"
     before = by_trigger(shop)
     assert before["hangs"].keys() == everything - hanging
     shop.done_file.with_name("done-go-on").touch()

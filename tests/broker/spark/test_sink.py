@@ -97,7 +97,7 @@ def test_a_stream_from_one_topic_to_another(spark, kafka, topic, fill, table, tm
         ("cast(id as string) as value", {"topik": "x"}, "did you mean topic"),
     ],
 )
-def test_what_is_wrong_is_told(spark, kafka, columns, options, said):
+def test_what_is_wrong_is_reported(spark, kafka, columns, options, said):
     with pytest.raises(Exception, match=said):
         write(spark.range(3).selectExpr(*columns.split(", ")), kafka, **options)
 

@@ -104,7 +104,7 @@ def test_only_committed_transactions_and_the_end_of_a_log_of_markers(topic, tabl
         ({"startingTimestamp": "99999999999999"}, "no record of"),
     ],
 )
-def test_what_is_wrong_is_told(topic, table, options, said):
+def test_what_is_wrong_is_reported(topic, table, options, said):
     with pytest.raises(Exception, match=said):
         table(options.pop("subscribe", None) or topic(1), **options).collect()
 

@@ -79,7 +79,7 @@ def test_the_command_steers_and_shows(path):
         (("lanes", "orders", 0), "0 lanes: from 1 to"),
     ],
 )
-def test_what_cannot_be_is_told(path, arguments, said):
+def test_what_cannot_be_is_reported(path, arguments, said):
     app = application()
     with controlled(app, path):
         ran = run(path, *arguments)
@@ -93,7 +93,7 @@ def test_wrong_use_is_code_2(path, arguments):
     assert run(path, *arguments).exit_code == 2
 
 
-def test_nobody_there_is_told(path):
+def test_that_nobody_is_there_is_reported(path):
     with pytest.raises(ConfigError, match=r"nothing listens there. Is the application running, with --control"):
         ask(path, {"do": "show"})
 

@@ -32,7 +32,7 @@ def member(tmp_path, monkeypatch):
     sys.modules.pop("shop_of_a_member", None)
 
 
-def test_a_member_that_was_told_to_stop_ends_at_once_and_may_run_again(member):
+def test_a_member_that_was_asked_to_stop_ends_at_once_and_may_run_again(member):
     for _ in range(2):
         member.stop()
         member.run()
@@ -50,7 +50,7 @@ def test_the_applications_own_observer_goes_on_counting(member):
     assert app.observer is own
 
 
-def test_news_are_told_once():
+def test_news_are_reported_once():
     news = ReportBuffer()
     news.count("a", 2, topic="x")
     news.count("a", 3, topic="x")

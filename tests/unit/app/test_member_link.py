@@ -10,7 +10,7 @@ import pytest
 from multilane.app.member_process import _receive
 from multilane.app.member_processes import MemberLink, MemberProcesses
 from multilane.clock import ManualClock
-from multilane.engines.process.messages import MemberExit, MemberReport, Steer
+from multilane.engines.process.messages import MemberExit, MemberReport, OverridesChange
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.metrics.observer import Counts, Gauge
 
@@ -44,14 +44,14 @@ class SteeredMember:
     def __init__(self):
         self.overrides = {}
 
-    def steer(self, consumer, overrides):
+    def apply_overrides(self, consumer, overrides):
         self.overrides[consumer] = overrides
 
 
 def test_a_member_is_steered_until_its_parent_is_gone(pipe):
     ours, theirs = pipe
     for consumer in ("orders", "bills"):
-        ours.send(Steer(consumer, PAUSED))
+        ours.send(OverridesChange(consumer, PAUSED))
     ours.close()
     member = SteeredMember()
     _receive(member, theirs)
@@ -61,11 +61,11 @@ def test_a_member_is_steered_until_its_parent_is_gone(pipe):
 def test_what_is_steered_before_a_member_starts_reaches_it(pipe):
     ours, theirs = pipe
     processes = MemberProcesses("shop:app", 2, "INFO", ManualClock())
-    processes.steer("orders", PAUSED)
+    processes.apply_overrides("orders", PAUSED)
     processes._link(1, MemberLink(ours, lambda report: None))
-    assert theirs.recv() == Steer("orders", PAUSED)
-    processes.steer("orders", ConsumerOverrides())
-    assert theirs.recv() == Steer("orders", ConsumerOverrides())
+    assert theirs.recv() == OverridesChange("orders", PAUSED)
+    processes.apply_overrides("orders", ConsumerOverrides())
+    assert theirs.recv() == OverridesChange("orders", ConsumerOverrides())
     theirs.close()
 
 

@@ -64,7 +64,7 @@ def test_so_are_they_on_spark_but_not_where_the_query_is_the_one_member(static_a
             run_on_spark(static_app, settings)
 
 
-def test_members_with_a_number_of_their_own_are_told_apart(static_app, tmp_path):
+def test_members_with_a_number_of_their_own_are_distinguished(static_app, tmp_path):
     file = tmp_path / "multilane.yaml"
     file.write_text(file.read_text().replace("shop-1", "shop-${MULTILANE_MEMBER}"))
     app = find_app(static_app)
@@ -73,7 +73,7 @@ def test_members_with_a_number_of_their_own_are_told_apart(static_app, tmp_path)
     assert ids == ["shop-0", "shop-3"]
 
 
-def test_an_app_that_is_not_there_is_told_once():
+def test_an_app_that_is_not_there_is_reported_once():
     with pytest.raises(TargetNotFound):
         run_member_processes("no_such_shop:app", 2, "INFO")
 

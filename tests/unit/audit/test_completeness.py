@@ -43,11 +43,11 @@ def test_whole_books_have_no_faults():
         (2, "session a: its last 5 audit records missing"),
     ],
 )
-def test_a_missing_file_is_told_wherever_it_was(gone, told):
+def test_a_missing_file_is_reported_wherever_it_was(gone, told):
     assert told in faults([one for n, one in enumerate(FILES) if n != gone], SESSIONS)
 
 
-def test_a_session_that_is_gone_altogether_is_told_by_a_later_one():
+def test_a_session_that_is_gone_altogether_is_reported_by_a_later_one():
     assert (
         faults(FILES[3:], SESSIONS[1:]) == "session a: session file and audit files that session b listed are missing"
     )
@@ -67,16 +67,16 @@ def test_merged_files_and_their_parts_are_the_same_accounts():
     assert faults([merged, FILES[3]], SESSIONS) == ""
 
 
-def test_a_file_that_does_not_follow_is_told():
+def test_a_file_that_does_not_follow_is_reported():
     changed = file("a", 10, 5, previous="another", name="changed")
     assert "changed does not continue the file before it" in faults([FILES[0], changed, *FILES[2:]], SESSIONS)
 
 
-def test_accounts_of_a_session_nobody_knows_are_told():
+def test_accounts_of_a_session_nobody_knows_are_reported():
     assert faults(FILES, SESSIONS[1:]) == "session a has audit records but no session file"
 
 
-def test_files_of_an_earlier_version_are_used_and_told():
+def test_files_of_an_earlier_version_are_used_and_reported():
     found = check_files([FILES[3]], [SessionFile("b")], {"day=1/old-0.parquet": "old"})
     assert found.old == ("old",)
     assert found.faults == ()

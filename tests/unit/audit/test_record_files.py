@@ -88,7 +88,7 @@ async def test_a_clock_that_is_set_back_changes_no_order(tmp_path):
     assert (second["settled_at"] - first["settled_at"]).total_seconds() == 1.0
 
 
-async def test_a_directory_that_cannot_be_written_is_told_at_once(tmp_path):
+async def test_a_directory_that_cannot_be_written_is_reported_at_once(tmp_path):
     taken = tmp_path / "a-file"
     taken.touch()
     with pytest.raises(AuditNotWritten, match=r"cannot write to .*a-file"):

@@ -317,7 +317,7 @@ async def test_files_of_another_group_do_not_count(tmp_path):
     assert len(found.usable) == FILES
 
 
-async def test_a_folder_of_an_earlier_version_is_read_and_told(tmp_path):
+async def test_a_folder_of_an_earlier_version_is_read_and_reported(tmp_path):
     await three_sessions(tmp_path)
     shutil.rmtree(tmp_path / "group=g" / "_sessions")
     for file in files_in(tmp_path):

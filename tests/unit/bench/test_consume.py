@@ -38,7 +38,7 @@ def test_too_few_samples_give_no_rate():
         java.second_half_rate(java.parse(STATS)[:2], 1_000)
 
 
-def test_the_java_tool_is_told_everything(tmp_path):
+def test_the_java_tool_is_given_everything(tmp_path):
     program = java.JavaProgram(tmp_path / "java", "jars/*")
     told = java.command(program, source_of("java-consumer", "b:1", "t"), 7, "consumer", tmp_path / "log")
     assert {"--topic=t", "--num-records=7", "--show-detailed-stats"} <= set(told)
@@ -87,7 +87,7 @@ def test_every_scenario_carries_its_bars():
     assert report.exit_code == 0
 
 
-def test_the_tuned_java_is_told_but_no_bar_counts_on_it():
+def test_the_tuned_java_is_reported_but_no_bar_counts_on_it():
     rates = {**rates_at_the_limits(), "java-classic-tuned": 10.0}
     report = full_report(rates)
     assert report.exit_code == 0

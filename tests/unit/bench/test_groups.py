@@ -231,7 +231,7 @@ def test_no_bar_counts_on_the_other_clients():
     assert full_report(instead=slow).exit_code == 0
 
 
-def test_the_median_counts_and_the_spread_is_told():
+def test_the_median_counts_and_the_spread_is_reported():
     report = Report("groups", {})
     rounds = [Pauses(0.01, moved, 0.01, 1.0, 0.02) for moved in (4.0, 0.5, 2.0)]
     add_rows(report, {(REBALANCE, "ours-consumer"): rounds})

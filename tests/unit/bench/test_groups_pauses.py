@@ -52,7 +52,7 @@ def test_a_second_member_that_read_nothing_or_everything_is_refused():
         pauses(stays, [(15.0, [0, 1])], WINDOWS)
 
 
-def test_what_stood_still_before_anyone_came_is_told_apart():
+def test_what_stood_still_before_anyone_came_is_distinguished():
     stays = [*every(0, 6, 0.5, [0, 1]), *every(8, 12, 0.5, [0, 1]), *every(12.5, 50, 0.5, [0])]
     comes = every(12.5, 50, 0.5, [1])
     assert pauses(stays, comes, WINDOWS) == Pauses(0.5, 0.5, 0.5, 0.5, 2.0)

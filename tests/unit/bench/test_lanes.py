@@ -379,7 +379,7 @@ async def test_batches_count_their_records():
 # --- counting and waiting --------------------------------------------------------------------------------------------
 
 
-def test_a_drained_log_is_told_once(capsys):
+def test_a_drained_log_is_reported_once(capsys):
     tally = Tally(3)
     for _ in range(4):
         tally.begin()

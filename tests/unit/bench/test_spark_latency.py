@@ -124,7 +124,7 @@ def test_bars_are_parts_of_what_the_connector_takes():
     assert report.find(RIVAL, SCENARIO, "workers_rss") is None
 
 
-def test_who_falls_behind_is_told_and_holds_no_bar():
+def test_who_falls_behind_is_reported_and_holds_no_bar():
     report = Report("test", {})
     found = {RIVAL: measured(9_000, 15_000, handled=20_000)}
     add_bars(report, found)

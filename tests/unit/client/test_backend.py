@@ -385,7 +385,7 @@ def test_two_words_about_bad_batches_in_either_order(backwards):
     if backwards:
         stage.events.reverse()
     stage.hear()
-    assert (stage.cursor().offset, stage.cursor().run) == (10, 2)
+    assert (stage.cursor().offset, stage.cursor().refetch_epoch) == (10, 2)
     stage.fetch({"records": _batch(10)})
     assert [b.offsets.tolist() for b in stage.take()] == [[10, 11]]
 

@@ -99,7 +99,7 @@ def test_the_judge_turns_answers_into_errors():
         call.future.result(0)
 
 
-def test_abandoned_calls_are_told():
+def test_abandoned_calls_are_reported():
     manager, calls = _manager(), [_call(), _call()]
     for call in calls:
         manager.add(call)

@@ -66,7 +66,7 @@ def test_going_back_takes_over_the_run_and_leaves_the_replica():
     cursor = _cursor()
     cursor.replica = NodeId(3)
     cursor.rewound(Offset(2), 7)
-    assert (cursor.offset, cursor.run, cursor.replica) == (2, 7, None)
+    assert (cursor.offset, cursor.refetch_epoch, cursor.replica) == (2, 7, None)
 
 
 def test_the_table_of_cursors_knows_generations():

@@ -23,7 +23,7 @@ from response_builder import as_array
 P = TopicPartition("t", 0)
 
 
-class Desk:
+class Harness:
     def __init__(self) -> None:
         load_kernels()
         self.buffer = FetchBuffer(1 << 20, on_ready=lambda: None, on_room=lambda: None)
@@ -41,74 +41,74 @@ class Desk:
 
 
 def test_a_good_frame_fills_its_slot_with_the_watermarks():
-    desk = Desk()
-    desk.job(Batch(rows(3)).build())()
-    (block,) = desk.buffer.take(None, ())
+    harness = Harness()
+    harness.job(Batch(rows(3)).build())()
+    (block,) = harness.buffer.take(None, ())
     assert block.offsets.tolist() == [0, 1, 2]
     assert (block.high_watermark, block.last_stable_offset, block.log_start_offset) == (90, 80, 5)
-    assert desk.events == []
+    assert harness.events == []
 
 
-def test_what_is_fine_the_second_time_is_told():
-    desk = Desk()
-    desk.job(Batch(rows(3)).build(), again=True)()
-    assert desk.events == [BatchReadable(P, 1)]
+def test_what_is_fine_the_second_time_is_reported():
+    harness = Harness()
+    harness.job(Batch(rows(3)).build(), again=True)()
+    assert harness.events == [BatchReadable(P, 1)]
 
 
-def test_what_cannot_be_read_is_told_with_its_place_and_the_run_to_fetch_it_in():
-    desk = Desk()
-    desk.job(Batch(rows(3), crc=1).build())()
-    (event,) = desk.events
+def test_what_cannot_be_read_is_reported_with_its_place_and_the_epoch_to_refetch_it_in():
+    harness = Harness()
+    harness.job(Batch(rows(3), crc=1).build())()
+    (event,) = harness.events
     assert isinstance(event, BatchUnreadable)
-    assert (event.partition, event.generation, event.run) == (P, 1, 1)
+    assert (event.partition, event.generation, event.refetch_epoch) == (P, 1, 1)
     assert isinstance(event.error, CorruptBatch)
     assert (event.error.topic, event.error.partition, event.error.broker, event.error.offset) == ("t", 0, "broker 1", 0)
-    assert desk.buffer.take(None, ()) == []
-    assert desk.buffer.charged_bytes == 0
+    assert harness.buffer.take(None, ()) == []
+    assert harness.buffer.charged_bytes == 0
 
 
 def test_good_batches_before_a_bad_one_are_kept():
-    desk = Desk()
-    desk.job(Batch(rows(2)).build() + Batch(rows(2), 2, crc=1).build())()
-    (block,) = desk.buffer.take(None, ())
+    harness = Harness()
+    harness.job(Batch(rows(2)).build() + Batch(rows(2), 2, crc=1).build())()
+    (block,) = harness.buffer.take(None, ())
     assert block.offsets.tolist() == [0, 1]
-    assert desk.events[0].error.offset == 2
+    assert harness.events[0].error.offset == 2
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before it began", "while it was decoded"])
-def test_what_nobody_waits_for_any_more_is_not_told(late):
-    desk = Desk()
-    job = desk.job(Batch(rows(3), crc=1).build())
-    desk.buffer.expect({P: 2})
+def test_what_nobody_waits_for_any_more_is_not_reported(late):
+    harness = Harness()
+    job = harness.job(Batch(rows(3), crc=1).build())
+    harness.buffer.expect({P: 2})
     if late:
         job._decode(job.tasks[0])
     else:
         job()
-    assert desk.events == []
+    assert harness.events == []
 
 
-def _shared(desks: list[Desk], data: bytes, *, copy_out: bool = False) -> FrameJob:
+def _shared(harnesses: list[Harness], data: bytes, *, copy_out: bool = False) -> FrameJob:
     """One frame's records for several consumers."""
     frame = as_array(data)
     takers = []
-    for desk in desks:
-        (slot,) = desk.buffer.reserve(frame.nbytes, [(desk.cursor, len(data))], is_shared=True)
-        takers.append(Taker(slot, desk.buffer, desk.events.append, False))
+    for harness in harnesses:
+        (slot,) = harness.buffer.reserve(frame.nbytes, [(harness.cursor, len(data))], is_shared=True)
+        takers.append(Taker(slot, harness.buffer, harness.events.append, False))
     fetched = FetchedPartition(None, "t", 0, 0, 90, 80, 5, (), -1, None, None, 0, len(data))
     task = DecodeTask(tuple(takers), scan(frame, 0, len(data), 0), fetched, "broker 1", copy_out)
     return FrameJob(frame, [task], DecodeOptions())
 
 
 def test_what_several_wanted_is_decoded_once_and_is_the_same_block():
-    desks = [Desk(), Desk(), Desk()]
-    _shared(desks, Batch(rows(3)).build())()
-    blocks = [desk.buffer.take(None, ())[0] for desk in desks]
+    harnesses = [Harness(), Harness(), Harness()]
+    _shared(harnesses, Batch(rows(3)).build())()
+    blocks = [harness.buffer.take(None, ())[0] for harness in harnesses]
     assert all(block is blocks[0] for block in blocks)
     assert blocks[0].offsets.tolist() == [0, 1, 2]
 
 
 def test_what_nobody_but_one_still_wants_is_decoded_for_that_one():
-    gone, stays = Desk(), Desk()
+    gone, stays = Harness(), Harness()
     job = _shared([gone, stays], Batch(rows(3)).build())
     gone.buffer.expect({P: 2})
     job()
@@ -116,19 +116,24 @@ def test_what_nobody_but_one_still_wants_is_decoded_for_that_one():
     assert len(stays.buffer.take(None, ())) == 1
 
 
-def test_each_is_told_what_cannot_be_read_in_its_own_run():
-    desks = [Desk(), Desk()]
-    desks[1].cursor.run = desks[1].buffer.seal(desks[1].cursor)
-    _shared(desks, Batch(rows(2)).build() + Batch(rows(2), 2, crc=1).build())()
-    assert [[block.offsets.tolist() for block in desk.buffer.take(None, ())] for desk in desks] == [[[0, 1]]] * 2
-    assert [(event.run, event.error.offset) for desk in desks for event in desk.events] == [(1, 2), (2, 2)]
-    desks = [Desk(), Desk()]
-    _shared(desks, Batch(rows(2), crc=1).build())()
-    assert [type(event) for desk in desks for event in desk.events] == [BatchUnreadable] * 2
+def test_each_learns_what_cannot_be_read_in_its_own_refetch_epoch():
+    harnesses = [Harness(), Harness()]
+    harnesses[1].cursor.refetch_epoch = harnesses[1].buffer.seal(harnesses[1].cursor)
+    _shared(harnesses, Batch(rows(2)).build() + Batch(rows(2), 2, crc=1).build())()
+    assert [[block.offsets.tolist() for block in harness.buffer.take(None, ())] for harness in harnesses] == [
+        [[0, 1]]
+    ] * 2
+    assert [(event.refetch_epoch, event.error.offset) for harness in harnesses for event in harness.events] == [
+        (1, 2),
+        (2, 2),
+    ]
+    harnesses = [Harness(), Harness()]
+    _shared(harnesses, Batch(rows(2), crc=1).build())()
+    assert [type(event) for harness in harnesses for event in harness.events] == [BatchUnreadable] * 2
 
 
 def test_a_block_that_is_copied_out_does_not_keep_the_frame():
-    one, other = Desk(), Desk()
+    one, other = Harness(), Harness()
     job = _shared([one, other], Batch(rows(3)).build(), copy_out=True)
     job()
     (block,) = one.buffer.take(None, ())
@@ -148,7 +153,7 @@ def test_a_pool_works_in_order_and_ends():
     assert done == [0, 1, 2, 3, 4]
 
 
-def test_what_is_run_at_once_is_run_on_this_thread_and_a_crash_is_told_too():
+def test_what_is_run_at_once_is_run_on_this_thread_and_a_crash_is_reported_too():
     ran: list[threading.Thread] = []
     crashed: list[BaseException] = []
     pool = DecoderPool("test-decoder", crashed.append)
@@ -163,7 +168,7 @@ def test_what_is_run_at_once_is_run_on_this_thread_and_a_crash_is_told_too():
     assert pool._threads == []
 
 
-def test_a_job_that_crashes_is_told_and_the_pool_goes_on():
+def test_a_job_that_crashes_is_reported_and_the_pool_goes_on():
     crashed: list[BaseException] = []
     finished = threading.Event()
     pool = DecoderPool("test-decoder", crashed.append)

@@ -349,7 +349,7 @@ def test_a_broker_that_moved_is_found_at_its_new_place(offices, broker):
         assert elsewhere.connections == 1
 
 
-def test_whoever_waits_for_a_broker_that_moved_is_told_at_what_time(offices):
+def test_whoever_waits_for_a_broker_that_moved_learns_at_what_time(offices):
     asked, result = threading.Event(), []
     with ScriptedBroker({ApiKey.METADATA: lambda _: asked.set()}) as silent:
         office = offices(silent.port)
@@ -413,7 +413,7 @@ def test_a_ready_connection_forgives_its_broker(offices, broker):
     assert office.delegate.directory.wait(FIRST, 100.0) < 0.07, "counted from one again"
 
 
-def test_a_refused_login_is_told_to_all_who_ask_and_does_not_become_a_storm(offices):
+def test_a_refused_login_is_reported_to_all_who_ask_and_does_not_become_a_storm(offices):
     def agree(asked: Asked) -> None:
         parts = response_parts(asked.api, asked.version)
         asked.answer(make(parts.SaslHandshakeResponse, mechanisms=("PLAIN",)))

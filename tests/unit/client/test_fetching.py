@@ -15,7 +15,7 @@ from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetch_requests import FetchContext
 from multilane.client.fetch.fetching import FetchManager
-from multilane.client.fetch.reader import FetchPolicy, Reader
+from multilane.client.fetch.reader import FetchSettings, Reader
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
@@ -65,7 +65,7 @@ class Bench:
         self.errors: list[tuple[Any, ...]] = []
         self.counts = Counts()
         self.throttled: list[int] = []
-        policy = FetchPolicy(KIND, BACKOFF, 300.0, connections, 1 << 26)
+        policy = FetchSettings(KIND, BACKOFF, 300.0, connections, 1 << 26)
         context = FetchContext(lambda _f, tasks, _p: self.tasks.extend(tasks), lambda _: None, self.counts)
         self.manager = FetchManager(self.metadata, policy, context, "fetch-9")
         self.reader = Reader(policy, self.cursors, self.buffer, MB, record_errors(self.errors), lambda _event: None)
@@ -298,7 +298,7 @@ def test_a_cursor_that_moved_meanwhile_is_left_where_it_is():
 def test_an_answer_from_an_offset_that_was_given_up_is_dropped():
     bench = Bench({P: (1, 5)})
     request = bench.ask()
-    bench.cursor().rewound(Offset(8), bench.cursor().run)
+    bench.cursor().rewound(Offset(8), bench.cursor().refetch_epoch)
     bench.answer(request, {P: {"records": _records(3)}})
     assert bench.tasks == []
     assert _wanted(bench.ask()) == {0: 8}
@@ -314,7 +314,7 @@ def test_a_frame_that_breaks_the_protocol_changes_nothing():
     assert _wanted(bench.ask(0.1)) == {0: 10}
 
 
-def test_throttling_is_told_to_the_connection():
+def test_throttling_is_reported_to_the_connection():
     bench = Bench()
     bench.answer(bench.ask(), {}, throttle_ms=250)
     assert bench.throttled == [250]
@@ -353,7 +353,7 @@ def test_what_does_not_pass_stops_the_partition(code):
     assert bench.cursor(Q).offset == 11
 
 
-def test_out_of_range_is_told():
+def test_out_of_range_is_reported():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"code": 1}})
     assert bench.errors == [("out of range", P)]
@@ -365,12 +365,12 @@ def test_out_of_range_is_not_believed_while_the_offset_is_a_guess():
     bench.answer(bench.ask(), {P: {"code": 1}})
     assert bench.errors == []
     assert bench.poll().requests == ()
-    bench.buffer.void(bench.tasks[0].takers[0].slot)
+    bench.buffer.discard(bench.tasks[0].takers[0].slot)
     bench.answer(bench.ask(0.1), {P: {"code": 1}})
     assert bench.errors == []
 
 
-def test_divergence_is_told():
+def test_divergence_is_reported():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"diverging": (4, 8)}})
     assert bench.errors == [("diverged", P, 4, 8)]
@@ -382,7 +382,7 @@ def test_no_version_in_common_stops_the_partitions_loudly():
     assert [(what, p) for what, p, _ in bench.errors] == [("stopped", P), ("stopped", Q)]
 
 
-def test_a_refused_login_is_told_and_tried_again_later():
+def test_a_refused_login_is_reported_and_retried_later():
     bench = Bench({P: (1, 5)})
     error = SaslError("no")
     bench.ask().on_failure(error, bench.now)
@@ -518,7 +518,7 @@ def test_a_fetch_may_land_inside_a_batch():
     assert bench.tasks[0].takers[0].slot.offset == 10
 
 
-def test_decoders_are_told_when_it_is_the_second_try():
+def test_decoders_know_when_it_is_the_second_try():
     bench = Bench({P: (1, 5)})
     bench.cursor().refetches, bench.cursor().refetch_at = 1, bench.cursor().offset
     bench.answer(bench.ask(), {P: {"records": _records(1), "high": 12}})
@@ -543,7 +543,7 @@ def test_without_room_nothing_is_asked_until_something_is_taken():
     bench = Bench({P: (1, 5)}, limit=100)
     bench.answer(bench.ask(), {P: {"records": _records(3)}})
     assert bench.poll() == Poll((), NEVER)
-    bench.buffer.void(bench.tasks[0].takers[0].slot)
+    bench.buffer.discard(bench.tasks[0].takers[0].slot)
     assert bench.poll().requests
 
 
@@ -553,5 +553,5 @@ def test_a_paused_partition_makes_room_and_is_fetched_again():
     assert bench.poll().requests == ()
     bench.cursor().paused = True
     assert _wanted(bench.ask()) == {1: 10}
-    assert (bench.cursor().offset, bench.cursor().run) == (10, 1)
+    assert (bench.cursor().offset, bench.cursor().refetch_epoch) == (10, 1)
     assert bench.buffer.charged_bytes == 0

@@ -12,7 +12,7 @@ from multilane.secret import Secret
 from waiting_pool import WaitingPool
 
 
-class Desk(WaitingPool):
+class Harness(WaitingPool):
     """Takes the place of the pool, and has the function that it runs."""
 
     def __init__(self):
@@ -35,60 +35,60 @@ class Desk(WaitingPool):
 
 
 @pytest.fixture
-def desk():
-    made = Desk()
+def harness():
+    made = Harness()
     assert made.said() is None
     made.work()
     assert made.said() == "token1"
     return made
 
 
-def test_a_token_is_kept_and_renewed_while_it_still_serves(desk):
-    desk.clock.advance(79.0)
-    assert (desk.said(), desk.waiting) == ("token1", [])
-    desk.clock.advance(2.0)
-    assert desk.said() == "token1"
-    desk.work()
-    assert (desk.said(), desk.asked) == ("token2", 2)
+def test_a_token_is_kept_and_renewed_while_it_still_serves(harness):
+    harness.clock.advance(79.0)
+    assert (harness.said(), harness.waiting) == ("token1", [])
+    harness.clock.advance(2.0)
+    assert harness.said() == "token1"
+    harness.work()
+    assert (harness.said(), harness.asked) == ("token2", 2)
 
 
-def test_a_renewal_that_fails_takes_nothing_away(desk, caplog):
-    desk.clock.advance(81.0)
-    desk.trouble = ValueError("the password is pencil")
-    assert desk.said() == "token1"
-    desk.work()
-    assert desk.said() == "token1"
+def test_a_renewal_that_fails_takes_nothing_away(harness, caplog):
+    harness.clock.advance(81.0)
+    harness.trouble = ValueError("the password is pencil")
+    assert harness.said() == "token1"
+    harness.work()
+    assert harness.said() == "token1"
     assert "provider raised ValueError; the current token is valid for another 14 s" in caplog.text
     assert "pencil" not in caplog.text
-    assert (desk.said(), desk.waiting) == ("token1", []), "not again at once"
-    desk.clock.advance(10.0)
-    desk.trouble = None
-    assert desk.said() == "token1"
-    desk.work()
-    assert desk.said() == "token3"
+    assert (harness.said(), harness.waiting) == ("token1", []), "not again at once"
+    harness.clock.advance(10.0)
+    harness.trouble = None
+    assert harness.said() == "token1"
+    harness.work()
+    assert harness.said() == "token3"
 
 
-def test_when_it_has_expired_the_failure_is_told(desk):
-    desk.clock.advance(81.0)
-    desk.trouble = ValueError()
-    desk.said()
-    desk.work()
-    assert desk.said() == "token1"
-    desk.clock.advance(10.0)
-    desk.said()
-    desk.work()
-    assert desk.said() == "token1"
-    desk.clock.advance(4.5)
-    assert desk.said() is None, "it would be refused on its way"
-    desk.work()
+def test_when_it_has_expired_the_failure_is_reported(harness):
+    harness.clock.advance(81.0)
+    harness.trouble = ValueError()
+    harness.said()
+    harness.work()
+    assert harness.said() == "token1"
+    harness.clock.advance(10.0)
+    harness.said()
+    harness.work()
+    assert harness.said() == "token1"
+    harness.clock.advance(4.5)
+    assert harness.said() is None, "it would be refused on its way"
+    harness.work()
     with pytest.raises(SaslError, match="provider raised ValueError"):
-        desk.said()
+        harness.said()
 
 
-def test_the_first_failure_is_told():
-    desk = Desk()
-    desk.trouble = ValueError()
-    assert desk.said() is None
-    desk.work()
+def test_the_first_failure_is_reported():
+    harness = Harness()
+    harness.trouble = ValueError()
+    assert harness.said() is None
+    harness.work()
     with pytest.raises(SaslError, match="provider raised ValueError"):
-        desk.said()
+        harness.said()

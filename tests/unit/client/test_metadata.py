@@ -121,7 +121,7 @@ def test_a_partition_without_leader_keeps_asking():
 
 
 @pytest.mark.parametrize("code", [17, 29])
-def test_a_topic_that_will_not_be_there_is_told(code):
+def test_a_topic_that_will_not_be_there_is_reported(code):
     watch = Watch()
     watch.manager.add_interest(["t"])
     watch.refresh(0.0, {"t": {}}, codes={"t": code})
@@ -130,7 +130,7 @@ def test_a_topic_that_will_not_be_there_is_told(code):
     assert watch.manager.poll(0.0).wait == 300.0
 
 
-def test_failures_wait_longer_each_time_and_are_not_told_while_they_pass():
+def test_failures_wait_longer_each_time_and_are_not_reported_while_they_pass():
     watch = Watch()
     now = 0.0
     for wait in (0.1, 0.2, 0.4):
@@ -143,7 +143,7 @@ def test_failures_wait_longer_each_time_and_are_not_told_while_they_pass():
 
 
 @pytest.mark.parametrize("error", [SaslError("no"), UnsupportedVersion("old")])
-def test_failures_that_do_not_pass_are_told(error):
+def test_failures_that_do_not_pass_are_reported(error):
     watch = Watch()
     watch.ask(0.0).on_failure(error, 0.0)
     assert watch.failures == [error]
@@ -173,7 +173,7 @@ def test_a_broker_may_send_us_back_to_the_bootstrap_servers():
     assert watch.manager.poll(0.1).requests
 
 
-def test_a_leader_hint_is_told_to_everyone_and_an_old_one_to_nobody():
+def test_a_leader_hint_is_reported_to_everyone_and_an_old_one_to_nobody():
     watch = Watch()
     watch.manager.add_interest(["t"])
     watch.refresh(0.0, {"t": {0: (1, 3)}})

@@ -68,7 +68,7 @@ def _call(thread: NetworkThread) -> Future[Any]:
     return call.future
 
 
-def test_an_unexpected_exception_is_told_to_everybody(silent):
+def test_an_unexpected_exception_is_reported_to_everybody(silent):
     thread, config = _thread(silent.port)
     clients = [Client(thread, config, "fetch-1"), Client(thread, config, "fetch-2")]
     futures = [_find(clients[0], thread), _find(clients[1], thread), _call(thread)]
@@ -84,7 +84,7 @@ def test_an_unexpected_exception_is_told_to_everybody(silent):
     assert thread.failure is not None
 
 
-def test_what_comes_in_the_same_turn_as_the_crash_is_told_too(silent):
+def test_what_comes_in_the_same_turn_as_the_crash_is_reported_too(silent):
     thread, config = _thread(silent.port)
     client = Client(thread, config, "fetch-1")
     thread.put(CrashThread(RuntimeError("bug")))
@@ -111,7 +111,7 @@ def test_what_comes_after_the_end_is_refused(silent):
     assert isinstance(Client(thread, config, "fetch-3").error(), ClientFailed)
 
 
-def test_an_exception_in_a_manager_is_told(silent, monkeypatch):
+def test_an_exception_in_a_manager_is_reported(silent, monkeypatch):
     thread, config = _thread(silent.port)
     client = Client(thread, config, "fetch-1")
 

@@ -38,6 +38,6 @@ def test_partitions():
         offsets_partition("", 50)
 
 
-def test_the_command_needs_no_broker_if_it_is_told_how_many():
+def test_the_command_needs_no_broker_if_it_is_given_the_number():
     ran = CliRunner().invoke(main.app, ["offsets-partition", "hello", "a", "--partitions", "50"])
     assert (ran.exit_code, ran.stdout) == (0, "22\thello\n47\ta\n")

@@ -330,7 +330,7 @@ def test_no_room_waits_for_max_block_and_no_longer():
         producer.close(timeout=0.0)
 
 
-def test_out_of_time_is_told():
+def test_out_of_time_is_reported():
     with Producer({**NOWHERE, "delivery.timeout.ms": 100, "linger.ms": 0}) as producer:
         future = producer.send("t", b"x")
         with pytest.raises(OperationTimeout, match=r"delivery\.timeout\.ms"):

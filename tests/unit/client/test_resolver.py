@@ -10,7 +10,7 @@ from multilane.errors import NetworkError
 from waiting_pool import WaitingPool
 
 
-class Desk(WaitingPool):
+class Harness(WaitingPool):
     """Takes the place of the pool, and has the function that it runs."""
 
     def __init__(self):
@@ -32,50 +32,50 @@ class Desk(WaitingPool):
 
 
 def test_a_name_is_looked_up_once_for_each_connection():
-    desk = Desk()
-    assert desk.resolver.addresses("broker", 9) is None
-    assert desk.resolver.addresses("broker", 9) is None
-    desk.work()
-    assert desk.woken == 1
-    assert desk.resolver.addresses("broker", 9) == [(2, ("broker at look 1", 9))]
-    assert desk.resolver.addresses("broker", 9) is None
-    desk.work()
-    assert desk.resolver.addresses("broker", 9) == [(2, ("broker at look 2", 9))]
+    harness = Harness()
+    assert harness.resolver.addresses("broker", 9) is None
+    assert harness.resolver.addresses("broker", 9) is None
+    harness.work()
+    assert harness.woken == 1
+    assert harness.resolver.addresses("broker", 9) == [(2, ("broker at look 1", 9))]
+    assert harness.resolver.addresses("broker", 9) is None
+    harness.work()
+    assert harness.resolver.addresses("broker", 9) == [(2, ("broker at look 2", 9))]
 
 
 def test_a_look_up_may_take_long():
-    desk = Desk()
-    desk.resolver.addresses("broker", 9)
-    desk.clock.advance(60.0)
-    desk.work()
-    assert desk.resolver.addresses("broker", 9) is not None
+    harness = Harness()
+    harness.resolver.addresses("broker", 9)
+    harness.clock.advance(60.0)
+    harness.work()
+    assert harness.resolver.addresses("broker", 9) is not None
 
 
 def test_an_answer_that_nobody_came_for_is_not_used_later():
-    desk = Desk()
-    desk.resolver.addresses("broker", 9)
-    desk.work()
-    desk.clock.advance(60.0)
-    assert desk.resolver.addresses("broker", 9) is None
-    desk.work()
-    assert desk.resolver.addresses("broker", 9) == [(2, ("broker at look 2", 9))]
+    harness = Harness()
+    harness.resolver.addresses("broker", 9)
+    harness.work()
+    harness.clock.advance(60.0)
+    assert harness.resolver.addresses("broker", 9) is None
+    harness.work()
+    assert harness.resolver.addresses("broker", 9) == [(2, ("broker at look 2", 9))]
 
 
-def test_a_failure_is_told_once_and_not_long_after():
-    desk = Desk()
-    desk.trouble = OSError(1, "no such name")
-    desk.resolver.addresses("broker", 9)
-    desk.work()
+def test_a_failure_is_reported_once_and_not_long_after():
+    harness = Harness()
+    harness.trouble = OSError(1, "no such name")
+    harness.resolver.addresses("broker", 9)
+    harness.work()
     with pytest.raises(NetworkError, match="cannot resolve broker broker:9: no such name"):
-        desk.resolver.addresses("broker", 9)
-    desk.resolver.addresses("broker", 9)
-    desk.work()
-    desk.clock.advance(60.0)
-    desk.trouble = None
-    assert desk.resolver.addresses("broker", 9) is None
+        harness.resolver.addresses("broker", 9)
+    harness.resolver.addresses("broker", 9)
+    harness.work()
+    harness.clock.advance(60.0)
+    harness.trouble = None
+    assert harness.resolver.addresses("broker", 9) is None
 
 
 def test_numbers_need_no_pool():
-    desk = Desk()
-    assert desk.resolver.addresses("127.0.0.1", 9) == [(2, ("127.0.0.1 at look 1", 9))]
-    assert desk.waiting == []
+    harness = Harness()
+    assert harness.resolver.addresses("127.0.0.1", 9) == [(2, ("127.0.0.1 at look 1", 9))]
+    assert harness.waiting == []

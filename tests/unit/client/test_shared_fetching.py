@@ -14,7 +14,7 @@ from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetch_connections import ANSWERS_WITHIN, EXTRA_WAIT_MS, MAX_CONNECTIONS
 from multilane.client.fetch.fetch_requests import FetchContext
 from multilane.client.fetch.fetching import FetchManager
-from multilane.client.fetch.reader import FetchPolicy, Reader
+from multilane.client.fetch.reader import FetchSettings, Reader
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import RequestBackoff
@@ -36,7 +36,7 @@ HIGH = 1_000_000
 class Consumer:
     """A reader with its cursors and its buffer, and its errors."""
 
-    def __init__(self, hall: Hall, limit: int, policy: FetchPolicy) -> None:
+    def __init__(self, hall: Hall, limit: int, policy: FetchSettings) -> None:
         self.errors: list[tuple[Any, ...]] = []
         self.changed: list[Cursor] = []
         self.cursors = CursorTable(self._changed)
@@ -72,7 +72,7 @@ class Hall:
     def __init__(self, *, connections: int = 1, partitions: Sequence[TopicPartition] = (P, Q, R, S)) -> None:
         load_kernels()
         self.now = 100.0
-        self.policy = FetchPolicy(KIND, BACKOFF, 300.0, connections, 1 << 26)
+        self.policy = FetchSettings(KIND, BACKOFF, 300.0, connections, 1 << 26)
         self.partitions = partitions
         self.metadata = MetadataManager(MetadataPolicy(300.0, BACKOFF, 300.0), MetadataListeners())
         self.lead()
@@ -87,7 +87,7 @@ class Hall:
     def consumer(
         self, starts: Mapping[TopicPartition, int] | None = None, *, limit: int = 100 * MB, **policy: Any
     ) -> Consumer:
-        kind = FetchPolicy(**{**{f: getattr(self.policy, f) for f in FetchPolicy.__slots__}, **policy})
+        kind = FetchSettings(**{**{f: getattr(self.policy, f) for f in FetchSettings.__slots__}, **policy})
         made = Consumer(self, limit, kind)
         for partition, offset in (starts or {}).items():
             made.seek(partition, offset)
@@ -112,7 +112,7 @@ class Hall:
 
     @property
     def manager(self) -> FetchManager:
-        (manager,) = self.fetching._classes.values()
+        (manager,) = self.fetching._managers.values()
         return manager
 
 
@@ -489,7 +489,7 @@ def test_pausing_keeps_what_is_under_way_and_asks_no_more():
     assert (stays.at(), pauses.at()) == (16, 13)
 
 
-def test_each_is_told_of_its_own_trouble():
+def test_each_learns_of_its_own_trouble():
     hall = Hall()
     sure, guessing = hall.consumer({P: 10}), hall.consumer({P: 7})
     first, second = hall.poll()
@@ -501,7 +501,7 @@ def test_each_is_told_of_its_own_trouble():
     assert guessing.errors == []
 
 
-def test_a_refused_login_is_told_to_all_who_waited():
+def test_a_refused_login_is_reported_to_all_who_waited():
     hall = Hall()
     consumers = [hall.consumer({P: 10}), hall.consumer({P: 10, Q: 20})]
     hall.ask().on_failure(SaslError("wrong password"), hall.now)
@@ -587,7 +587,7 @@ def test_a_reader_without_room_does_not_stop_the_others():
     hall.answer(request, {P: _batch(10)})
     assert (full.at(P), other.at(P)) == (10, 13)
     assert _wanted(hall.ask()) == {0: 13, 2: 10}
-    full.buffer.void(hall.tasks[0].takers[0].slot)
+    full.buffer.discard(hall.tasks[0].takers[0].slot)
     assert [_wanted(r) for r in hall.poll()] == [{0: 10, 1: 11}]
 
 

@@ -203,7 +203,7 @@ def test_a_wakeup_that_nobody_waited_for_does_not_interrupt_close():
     consumer.close(0.0)
 
 
-def test_a_consumer_that_is_never_closed_is_told():
+def test_a_consumer_that_is_never_closed_is_reported():
     consumer = Consumer(NOWHERE)
     state = consumer._state
     with pytest.warns(ResourceWarning, match=r"Consumer of 127\.0\.0\.1:1, 0 partitions.* was never closed"):

@@ -274,7 +274,7 @@ class TestExplain:
         assert text in str(explained)
         assert explained.fatal
 
-    def test_unknown_reason_is_told_in_one_clean_line(self) -> None:
+    def test_unknown_reason_is_reported_in_one_clean_line(self) -> None:
         error = explain(ValueError("odd\n\x1bthing" + "x" * 1000), "b", 9093)
         assert str(error).startswith("TLS with b:9093 failed: odd  thing")
         assert len(str(error)) < 300

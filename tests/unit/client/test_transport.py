@@ -23,7 +23,7 @@ def test_an_address_that_cannot_be_dialled_is_passed_over():
         transport.close()
 
 
-def test_the_last_failure_is_told():
+def test_the_last_failure_is_reported():
     with pytest.raises(NetworkError, match=r"cannot connect to broker host:1: \w+"):
         PlainTransport([(9999, ("nowhere", 1))], ("host", 1))
 

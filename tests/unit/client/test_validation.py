@@ -21,7 +21,7 @@ VERSION = 4
 BACKOFF = RequestBackoff(0.1, 1.0, jitter=0.0)
 
 
-class Desk:
+class Harness:
     def __init__(self, epoch: int = 3, known: int = 5, leader: tuple[int | None, int] = (2, 6)) -> None:
         self.metadata = MetadataManager(MetadataPolicy(300.0, BACKOFF, 300.0), MetadataListeners())
         self.metadata.cluster = cluster_of({P: leader, Q: (1, 5)})
@@ -58,21 +58,21 @@ def _asked(request: UnsentRequest) -> list[tuple[Any, ...]]:
 
 
 def test_a_new_leader_is_asked_before_it_is_read():
-    desk = Desk()
-    request = desk.ask()
+    harness = Harness()
+    request = harness.ask()
     assert (request.node, request.at_least, _asked(request)) == (2, 3, [("t", 0, 6, 3)])
-    assert desk.cursor.phase is Phase.AWAIT_VALIDATION
-    assert desk.manager.poll(0.0) == Poll((), NEVER)
-    desk.answer(request)
-    assert (desk.cursor.phase, desk.cursor.leader_epoch, desk.cursor.offset) == (Phase.FETCHING, 6, 50)
-    assert desk.manager.poll(0.0) == Poll((), NEVER)
+    assert harness.cursor.phase is Phase.AWAIT_VALIDATION
+    assert harness.manager.poll(0.0) == Poll((), NEVER)
+    harness.answer(request)
+    assert (harness.cursor.phase, harness.cursor.leader_epoch, harness.cursor.offset) == (Phase.FETCHING, 6, 50)
+    assert harness.manager.poll(0.0) == Poll((), NEVER)
 
 
 def test_a_leader_whose_epoch_goes_further_than_we_read_is_fine():
-    desk = Desk()
-    desk.answer(desk.ask(), end=90)
-    assert desk.cursor.phase is Phase.FETCHING
-    assert desk.truncations == []
+    harness = Harness()
+    harness.answer(harness.ask(), end=90)
+    assert harness.cursor.phase is Phase.FETCHING
+    assert harness.truncations == []
 
 
 @pytest.mark.parametrize(
@@ -81,77 +81,77 @@ def test_a_leader_whose_epoch_goes_further_than_we_read_is_fine():
     ids=["same leader", "nothing read yet", "read under this leader", "older than known"],
 )
 def test_when_there_is_nothing_to_ask(epoch, known, leader, expected):
-    desk = Desk(epoch, known, leader)
-    assert desk.manager.poll(0.0) == Poll((), NEVER)
-    assert (desk.cursor.phase, desk.cursor.leader_epoch) == (Phase.FETCHING, expected)
+    harness = Harness(epoch, known, leader)
+    assert harness.manager.poll(0.0) == Poll((), NEVER)
+    assert (harness.cursor.phase, harness.cursor.leader_epoch) == (Phase.FETCHING, expected)
 
 
 def test_a_fetch_under_way_is_awaited_first():
-    desk = Desk()
-    desk.cursor.in_flight = True
-    assert desk.manager.poll(0.0).requests == ()
-    assert desk.cursor.phase is Phase.FETCHING
-    desk.cursor.in_flight = False
-    desk.ask()
+    harness = Harness()
+    harness.cursor.in_flight = True
+    assert harness.manager.poll(0.0).requests == ()
+    assert harness.cursor.phase is Phase.FETCHING
+    harness.cursor.in_flight = False
+    harness.ask()
 
 
-def test_a_log_that_was_cut_is_told_with_the_point_of_divergence():
-    desk = Desk()
-    desk.answer(desk.ask(), epoch=2, end=30)
-    assert desk.truncations == [Truncation(desk.cursor, At(Offset(30), LeaderEpoch(2)))]
+def test_a_log_that_was_cut_is_reported_with_the_point_of_divergence():
+    harness = Harness()
+    harness.answer(harness.ask(), epoch=2, end=30)
+    assert harness.truncations == [Truncation(harness.cursor, At(Offset(30), LeaderEpoch(2)))]
 
 
 @pytest.mark.parametrize(("epoch", "end"), [(-1, -1), (-1, 60), (3, -1)])
 def test_a_leader_that_does_not_know_our_epoch(epoch, end):
-    desk = Desk()
-    desk.answer(desk.ask(), epoch=epoch, end=end)
-    assert desk.truncations == [Truncation(desk.cursor, None)]
+    harness = Harness()
+    harness.answer(harness.ask(), epoch=epoch, end=end)
+    assert harness.truncations == [Truncation(harness.cursor, None)]
 
 
 @pytest.mark.parametrize("code", [3, 6, 74, 75, 78])
 def test_errors_that_pass_are_asked_again_later(code):
-    desk = Desk()
-    desk.answer(desk.ask(), code=code)
-    assert desk.metadata.poll(0.0).requests
-    assert desk.manager.poll(0.0).wait == pytest.approx(0.1)
-    desk.ask(0.1)
+    harness = Harness()
+    harness.answer(harness.ask(), code=code)
+    assert harness.metadata.poll(0.0).requests
+    assert harness.manager.poll(0.0).wait == pytest.approx(0.1)
+    harness.ask(0.1)
 
 
 def test_a_lost_connection_and_an_answer_without_the_partition_are_asked_again():
-    desk = Desk()
-    desk.ask().on_failure(NetworkError("lost"), 0.0)
-    request = desk.ask(0.1)
+    harness = Harness()
+    harness.ask().on_failure(NetworkError("lost"), 0.0)
+    request = harness.ask(0.1)
     request.on_response(epoch_response(VERSION, {}), 0.1)
-    assert desk.manager.poll(0.1).requests == ()
-    desk.ask(0.4)
+    assert harness.manager.poll(0.1).requests == ()
+    harness.ask(0.4)
 
 
-def test_errors_that_do_not_pass_are_told():
-    desk = Desk()
-    desk.answer(desk.ask(), code=29)
-    (error,) = desk.refused
+def test_errors_that_do_not_pass_are_reported():
+    harness = Harness()
+    harness.answer(harness.ask(), code=29)
+    (error,) = harness.refused
     assert isinstance(error, BrokerError)
 
 
 def test_a_broker_that_cannot_be_asked_is_trusted():
-    desk = Desk()
-    desk.ask().on_failure(UnsupportedVersion("old"), 0.0)
-    assert (desk.cursor.phase, desk.cursor.leader_epoch) == (Phase.FETCHING, 6)
+    harness = Harness()
+    harness.ask().on_failure(UnsupportedVersion("old"), 0.0)
+    assert (harness.cursor.phase, harness.cursor.leader_epoch) == (Phase.FETCHING, 6)
 
 
 def test_a_leader_that_is_gone_again_is_waited_for():
-    desk = Desk()
-    desk.cursor.to(Phase.AWAIT_VALIDATION)
-    desk.metadata.cluster = cluster_of({P: (None, 6)})
-    assert desk.manager.poll(0.0) == Poll((), pytest.approx(0.1))
-    assert desk.metadata.poll(0.0).requests
+    harness = Harness()
+    harness.cursor.to(Phase.AWAIT_VALIDATION)
+    harness.metadata.cluster = cluster_of({P: (None, 6)})
+    assert harness.manager.poll(0.0) == Poll((), pytest.approx(0.1))
+    assert harness.metadata.poll(0.0).requests
 
 
 def test_an_answer_that_comes_too_late_changes_nothing():
-    desk = Desk()
-    request = desk.ask()
-    desk.cursor.lost(Lookup(EARLIEST, "test"))
-    desk.answer(request, epoch=2, end=30)
-    assert desk.truncations == []
-    assert desk.cursor.phase is Phase.AWAIT_RESET
-    assert not desk.cursor.in_flight
+    harness = Harness()
+    request = harness.ask()
+    harness.cursor.lost(Lookup(EARLIEST, "test"))
+    harness.answer(request, epoch=2, end=30)
+    assert harness.truncations == []
+    assert harness.cursor.phase is Phase.AWAIT_RESET
+    assert not harness.cursor.in_flight

@@ -71,7 +71,7 @@ def test_a_partition_whose_beginning_is_not_known_has_none():
     assert len(notes) == 0
 
 
-def test_records_of_two_topics_that_were_settled_together_are_told_apart():
+def test_records_of_two_topics_that_were_settled_together_are_distinguished():
     notes = journal()
     notes.note_done([record(1), record(5, "retry"), record(2)])
     assert {row[:3] for row in rows_of(notes.take())} == {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multilane.config.consumer import parse_consumer
-from multilane.config.properties import Scope
+from multilane.config.properties import UsedBy
 from multilane.config.spelling import PROPERTIES
 from multilane.errors import ConfigError
 
@@ -183,7 +183,7 @@ def test_a_property_without_effect_gets_a_warning(name: str) -> None:
 def test_every_row_is_accepted_explained_or_refused_and_not_two_of_them() -> None:
     for row in PROPERTIES.values():
         assert not (row.refused and row.no_effect), row.name
-        assert row.scope is not Scope.PRODUCER or row.refused
+        assert row.used_by is not UsedBy.PRODUCER or row.refused
         assert row.name == row.name.lower()
         assert "_" not in row.name
         assert "-" not in row.name

@@ -60,7 +60,7 @@ def test_bad_ones_are_bad_for_the_reason_asked_for(tmp_path, wanted, said):
         handshake(*contexts(authority.issue("bad", **wanted), authority.path), "localhost")
 
 
-def test_a_strangers_signature_is_refused(tmp_path):
+def test_a_foreign_signature_is_refused(tmp_path):
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(*contexts(theirs.issue("server"), ours.path), "localhost")

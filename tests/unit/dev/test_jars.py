@@ -66,7 +66,7 @@ def test_a_missing_file_is_named(source, place):
         jars.installed(JAVA, place)
 
 
-def test_a_stranger_on_the_class_path_is_named(source, place):
+def test_a_foreign_jar_on_the_class_path_is_named(source, place):
     jars.installed(JAVA, place)
     (place / "z.jar").write_bytes(b"")
     with pytest.raises(DamagedJars, match=r"z\.jar does not belong"):
@@ -82,7 +82,7 @@ def test_jar_and_manifest_changed_together_do_not_pass(source, place):
         jars.installed(JAVA, place)
 
 
-def test_a_stranger_that_the_manifest_names_does_not_pass(source, place):
+def test_a_foreign_jar_that_the_manifest_names_does_not_pass(source, place):
     jars.installed(JAVA, place)
     (place / "evil.jar").write_bytes(b"evil")
     manifest = place / jars.MANIFEST

@@ -8,24 +8,24 @@ import pytest
 
 from multilane.dev import settings
 from multilane.dev.kafka import KafkaCluster
-from multilane.dev.settings import BrokerPlan, KafkaListener, TlsFiles
+from multilane.dev.settings import BrokerSpec, KafkaListener, TlsFiles
 from multilane.errors import DevKafkaError
 from multilane.secret import Secret
 
 TLS = TlsFiles(Path("/tls/server-keystore.pem"), Path("/tls/ca.pem"))
 
 
-def plan(*names, nodes=1, users=None, tls=TLS):
+def spec(*names, nodes=1, users=None, tls=TLS):
     listeners = settings.listeners_of(names)
     columns = [*(item.name for item in listeners), settings.CONTROLLER]
     ports = {
         node: {name: 9000 + 10 * index + node for index, name in enumerate(columns)} for node in range(1, nodes + 1)
     }
-    return BrokerPlan(1, Path("/data"), listeners, ports, users or {}, tls)
+    return BrokerSpec(1, Path("/data"), listeners, ports, users or {}, tls)
 
 
 def made(*names, profile="test", properties=None, **rest):
-    return settings.broker_properties(plan(*names, **rest), profile, properties or {})
+    return settings.broker_properties(spec(*names, **rest), profile, properties or {})
 
 
 def test_addresses_are_loopback_only():

@@ -134,9 +134,9 @@ async def test_when_the_time_is_up_nothing_more_is_begun():
     await leased.has_handled(1)
     leased.lease_runner.end()
     [processor] = await running
-    assert [record.offset for record in processor.unfinished] == [0]
+    assert [record.offset for record in processor.in_flight_or_pending] == [0]
     leased.gate.set()
-    await until(lambda: not processor.unfinished)
+    await until(lambda: not processor.in_flight_or_pending)
     assert leased.handled == [(1, 2), (1, 0)], "the call in flight has ended, and its successor did not begin"
     assert processor.full_commit_point(ONE).offset == 1
     assert processor.full_commit_point(ONE).runs == ((2, 2),)
@@ -164,7 +164,7 @@ async def test_it_reports_and_returns_revoked_partitions_while_calls_are_in_flig
 async def test_its_time():
     leased = Leased({ONE: ["a"]})
     [processor] = await leased.run({ONE: Start(0)}, seconds=0.05)
-    assert not processor.unfinished
+    assert not processor.in_flight_or_pending
 
 
 async def test_it_reports_progress(monkeypatch):

@@ -8,7 +8,7 @@ import queue
 import pytest
 
 from multilane.engines.channel.server import ChannelServer
-from multilane.engines.task import CLEANLY, NOT_NEEDED, TaskPlan, ended_row, run_in_worker
+from multilane.engines.task import CLEANLY, NOT_NEEDED, TaskSpec, ended_row, run_in_worker
 
 PATIENCE = 10.0
 
@@ -38,14 +38,14 @@ def driver():
 
 
 @pytest.fixture
-def plan(driver, tmp_path):
+def spec(driver, tmp_path):
     lines = ["import os", "def make(target):", "    return target, os.getcwd()", "def leave(target):"]
     code = "\n".join([*lines, "    raise SystemExit(3)", ""])
     (tmp_path / "task_shop.py").write_text(code)
-    return lambda factory: TaskPlan(factory, "shop:app", str(tmp_path), "INFO", driver.server.address, "the token")
+    return lambda factory: TaskSpec(factory, "shop:app", str(tmp_path), "INFO", driver.server.address, "the token")
 
 
-def test_a_worker_is_made_in_its_home_and_run_there(driver, plan, tmp_path):
+def test_a_worker_is_made_in_its_home_and_run_there(driver, spec, tmp_path):
     before, received, ran = os.getcwd(), queue.SimpleQueue(), []
 
     def run(task, worker):
@@ -54,7 +54,7 @@ def test_a_worker_is_made_in_its_home_and_run_there(driver, plan, tmp_path):
         task.channel.send("hello", number=task.number)
         return CLEANLY
 
-    how = run_in_worker(plan("task_shop:make"), 7, "task", lambda task: task.load_worker(), run)
+    how = run_in_worker(spec("task_shop:make"), 7, "task", lambda task: task.load_worker(), run)
     home = os.path.realpath(tmp_path)
     assert (how, ran) == (CLEANLY, [(("shop:app", home), home, {"kind": "go"})])
     assert os.getcwd() == before
@@ -65,22 +65,22 @@ def test_a_worker_is_made_in_its_home_and_run_there(driver, plan, tmp_path):
     ("factory", "error"),
     [("task_shop:leave", "SystemExit: 3"), ("task_shop:none", "AttributeError: module 'task_shop' has no attribute")],
 )
-def test_a_worker_that_cannot_be_made_is_reported_and_does_not_fail_the_task(driver, plan, factory, error):
+def test_a_worker_that_cannot_be_made_is_reported_and_does_not_fail_the_task(driver, spec, factory, error):
     ran = []
-    how = run_in_worker(plan(factory), 7, "task", lambda task: task.load_worker(lasting=True), lambda *_: ran.append(1))
+    how = run_in_worker(spec(factory), 7, "task", lambda task: task.load_worker(lasting=True), lambda *_: ran.append(1))
     assert how.startswith(error)
     assert ran == []
     assert driver.received() == [{"kind": "failed", "number": 7, "error": how, "lasting": True}]
 
 
-def test_a_task_that_its_driver_does_not_need(driver, plan):
+def test_a_task_that_its_driver_does_not_need(driver, spec):
     ran = []
-    how = run_in_worker(plan("task_shop:make"), 7, "task", lambda task: None, lambda *_: ran.append(1))
+    how = run_in_worker(spec("task_shop:make"), 7, "task", lambda task: None, lambda *_: ran.append(1))
     assert (how, ran, driver.received()) == (NOT_NEEDED, [], [])
 
 
-def test_the_token_does_not_show(plan):
-    assert "the token" not in repr(plan("task_shop:make"))
+def test_the_token_does_not_show(spec):
+    assert "the token" not in repr(spec("task_shop:make"))
 
 
 def test_the_row_of_a_task():

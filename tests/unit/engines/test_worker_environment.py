@@ -13,7 +13,7 @@ import multilane
 from multilane import App
 from multilane.config.app import advising
 from multilane.engines import worker_environment
-from multilane.engines.continuous.worker import MemberTaskPlan, serve
+from multilane.engines.continuous.worker import MemberTaskSpec, serve
 from multilane.engines.worker_environment import in_worker_environment
 from multilane.errors import ChannelLost, ConfigError
 
@@ -126,6 +126,6 @@ def test_a_home_that_is_not_there_changes_nothing(tmp_path):
 
 
 def test_a_task_without_its_driver_fails():
-    plan = MemberTaskPlan("f:g", "t", ".", "INFO", ("127.0.0.1", 1), token="t", number=0)
+    spec = MemberTaskSpec("f:g", "t", ".", "INFO", ("127.0.0.1", 1), token="t", number=0)
     with pytest.raises(ChannelLost, match="the driver does not answer"):
-        list(serve(plan, iter([])))
+        list(serve(spec, iter([])))

@@ -287,7 +287,7 @@ async def test_an_error_consumer_that_takes_too_long_is_cancelled(caplog):
     assert (offset, reason) == (0, "TimeoutError: exceeded maxProcessingTime (0.01 s)")
 
 
-async def test_a_time_out_of_its_own_is_told_as_it_is(caplog):
+async def test_a_time_out_of_its_own_is_reported_as_it_is(caplog):
     async def handler(record):
         raise TimeoutError("the shop does not answer")
 

@@ -118,7 +118,7 @@ async def test_targets_are_those_of_the_configuration_whatever_runs_here(tmp_pat
 async def of_mine(record: Record) -> None: ...
 
 
-async def test_groups_with_the_same_topics_are_told_apart(tmp_path):
+async def test_groups_with_the_same_topics_are_distinguished(tmp_path):
     """The last one registered counted alone: the error function of the other was never called."""
     consumers = {"orders": ("main", "shared"), "again": ("main", "shared")}
     errors = await wired(tmp_path, ["main"], consumers, errors={"orders": of_mine}, topic="orders")

@@ -168,7 +168,7 @@ def test_one_settled_record_ends_a_standstill():
     assert (row.verdict, row.still) == (Movement.MOVING, 0.0)
 
 
-def test_one_record_that_holds_the_frontier_is_told_from_a_standstill():
+def test_one_record_that_holds_the_frontier_is_distinguished_from_a_standstill():
     row = last(*(seen(1_000, 40, settled) for settled in range(30)))
     assert (row.verdict, row.still, row.settled_rate) == (Movement.HELD, 29.0, 1.0)
 

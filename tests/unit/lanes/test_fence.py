@@ -32,13 +32,15 @@ class Fenced:
         self.clock = Stopped()
         self.fence = Fence("orders", self.clock)
         self.fence.watch(self.member_status)
-        rules = WorkRules(1_000.0, fence=self.fence, has_spare_lanes=more.pop("has_spare_lanes", False))
+        rules = WorkRules(
+            1_000.0, fence=self.fence, has_more_lanes_than_threads=more.pop("has_more_lanes_than_threads", False)
+        )
         self.world = World(handler, rules=rules, clock=self.clock, **more)
 
     def stop_for(self, seconds):
         """The process is stopped, and continues."""
         self.clock.advance(seconds)
-        self.fence.suspect()
+        self.fence.recheck()
 
     def answer(self):
         self.member_status.fenced_after = self.clock.monotonic() + SESSION
@@ -148,7 +150,7 @@ async def test_a_call_that_waits_for_a_thread_does_not_begin():
         begun.append(record.offset)
         go.wait(30)
 
-    fenced = Fenced(handler, lanes=1, has_spare_lanes=True)
+    fenced = Fenced(handler, lanes=1, has_more_lanes_than_threads=True)
     async with fenced.world as world:
         await world.give(*"abc")
         await until(lambda: begun)
@@ -192,3 +194,30 @@ async def test_lanes_behind_a_shut_fence_are_drained():
         async with asyncio.timeout(10):
             await world.processor.drain(world.clock.monotonic())
         assert world.errors == []
+
+
+async def test_the_fence_is_looked_at_in_time_for_the_end_of_the_session_and_more_often_while_it_is_shut():
+    """An idle member has one look a second, and no timer of its own."""
+    clock = ManualClock()
+    fence = Fence("orders", clock)
+    status = SimpleNamespace(fenced_after=SESSION)
+    fence.watch(status)
+    pool = Idle()
+    fence.join(pool)
+    fence._look()
+    assert fence._timer is None
+    clock.advance(SESSION - 0.5)
+    fence._look()
+    assert fence._timer is not None
+    assert not fence.is_shut
+    clock.advance(1.0)
+    fence._timer.cancel()
+    fence._tick()
+    assert fence.is_shut
+    assert fence._timer is not None
+    status.fenced_after = clock.monotonic() + SESSION
+    fence._timer.cancel()
+    fence._tick()
+    assert not fence.is_shut
+    assert fence._timer is None
+    fence.leave(pool)

@@ -251,7 +251,7 @@ async def test_windows_with_suspects_keep_the_order_of_a_key():
 
     async with Gated(handler, watch=watch, window=Window(3, 60.0)) as world:
         world.work.settling.failures = Keeping()
-        watch.caution.begin(name, Suspicion(((1, 1),)), world.intake.frontier)
+        watch.isolation.begin(name, Suspicion(((1, 1),)), world.intake.frontier)
         await world.give("a", "a", "b")
         await until(lambda: world.frontier == 0 and 2 in handled)
         world.processor.flush()

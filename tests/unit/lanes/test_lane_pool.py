@@ -8,7 +8,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from lane_world import World, until
+from lane_world import World, block_of, turns, until
+from multilane.lanes.ordering import one_chain
 from multilane.lanes.work_rules import WorkRules
 from multilane.wire.records.record import Record
 
@@ -186,7 +187,7 @@ async def test_threads_that_took_the_place_of_hung_ones_end_with_them():
         with lock:
             at_once.discard(record.offset)
 
-    rules = WorkRules(max_processing_time=2.0, has_spare_lanes=True)
+    rules = WorkRules(max_processing_time=2.0, has_more_lanes_than_threads=True)
     async with World(handler, lanes=3, rules=rules) as world:
         await world.give("a", "b", "c")
         await until(lambda: len(at_once) == 3)
@@ -398,3 +399,21 @@ async def test_a_route_function_that_fails_costs_no_record():
         await world.give("a", "b")
         await until(lambda: world.is_done)
         assert sorted(handled) == [0, 1]
+
+
+async def test_the_lane_of_a_serial_partition_lets_others_have_their_turn():
+    """Its function never waits, and more records come than it takes at a time."""
+    handled, most = [], 0
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+
+    async with World(handler, lanes=1, room=300, order_of=one_chain) as world:
+        world.processor.accept(block_of(["k"] * 5_000))
+        world.processor.feed()
+        while len(handled) < 5_000:
+            before = len(handled)
+            await turns(1)
+            most = max(most, len(handled) - before)
+        assert handled == list(range(5_000))
+        assert most <= 300

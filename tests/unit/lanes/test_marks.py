@@ -9,7 +9,7 @@ import pytest
 from lane_world import PARTITION, World, turns, until
 from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, LaneMarks, Name
 from multilane.lanes.failing import Failing, FailureRoutes
-from multilane.lanes.watch import Caution, Watch
+from multilane.lanes.watch import SuspectIsolation, Watch
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.interceptors import InterceptorChain
@@ -26,7 +26,7 @@ class Marked:
     def __init__(self, directory, handler: Callable[..., object], *, is_manual: bool = False, **more) -> None:
         self.table = BegunTable(directory)
         marks = LaneMarks(self.table, {PARTITION.topic: self.table.number_of(NAME)})
-        self.watch = Watch(Caution(), marks, {PARTITION.topic: NAME})
+        self.watch = Watch(SuspectIsolation(), marks, {PARTITION.topic: NAME})
         rules = WorkRules(60.0, is_manual=is_manual, watch=self.watch)
         self.world = World(handler, rules=rules, **more)
 

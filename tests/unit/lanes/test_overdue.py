@@ -76,11 +76,11 @@ async def _sweep_until(world: World, what: Callable[[], object]) -> None:
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
 
 
-@pytest.mark.parametrize("has_spare_lanes", [True, False])
-async def test_ten_times_as_many_hung_plain_functions_as_lanes_keep_only_their_keys(has_spare_lanes, caplog):
+@pytest.mark.parametrize("more_lanes", [True, False])
+async def test_ten_times_as_many_hung_plain_functions_as_lanes_keep_only_their_keys(more_lanes, caplog):
     """Beyond twice as many the partition stood still."""
     handler = Hanging()
-    async with World(handler, lanes=2, rules=WorkRules(1.0, has_spare_lanes=has_spare_lanes)) as world:
+    async with World(handler, lanes=2, rules=WorkRules(1.0, has_more_lanes_than_threads=more_lanes)) as world:
         await world.give(*[f"hang{i}" for i in range(20)], "a", "b", "hang1", "a")
         await _sweep_until(world, lambda: len(handler.handled) == 3)
         assert sorted(handler.handled) == [20, 21, 23], "the key of a hung call goes on"
@@ -93,13 +93,13 @@ async def test_ten_times_as_many_hung_plain_functions_as_lanes_keep_only_their_k
         await until(lambda: world.is_done)
         await turns()
         assert world.work.slow_calls.substitutes == 0
-        assert len(world.pool._lanes) == (3 if has_spare_lanes else 2)
+        assert len(world.pool._lanes) == (3 if more_lanes else 2)
         assert len(world.failures.failed) == 20, "they ended too late"
 
 
 async def test_a_line_about_hung_calls_comes_every_thirty_seconds(caplog):
     handler = Hanging()
-    async with World(handler, lanes=2, rules=WorkRules(1.0, has_spare_lanes=True)) as world:
+    async with World(handler, lanes=2, rules=WorkRules(1.0, has_more_lanes_than_threads=True)) as world:
         await world.give(*[f"hang{i}" for i in range(10)])
         await _sweep_until(world, lambda: world.pool._overdue.substitutes == 10)
         since = world.clock.monotonic()
@@ -117,7 +117,7 @@ async def test_a_line_about_hung_calls_comes_every_thirty_seconds(caplog):
 async def test_a_partition_whose_calls_all_hang_says_so_and_goes_on_when_one_ends(kind, caplog):
     handler, plain = Stubborn(), Hanging()
     caplog.set_level(logging.WARNING)
-    rules = WorkRules(1.0, has_spare_lanes=True, slow_calls=SlowCalls(most_substitutes=3))
+    rules = WorkRules(1.0, has_more_lanes_than_threads=True, slow_calls=SlowCalls(most_substitutes=3))
     async with World(handler if kind == "coroutine" else plain, lanes=2, rules=rules) as world:
         await world.give(*[f"hang{i}" for i in range(6)], "a")
         await _sweep_until(world, lambda: "is stuck" in caplog.text)
@@ -139,7 +139,7 @@ async def test_a_partition_whose_calls_all_hang_says_so_and_goes_on_when_one_end
 
 async def test_partitions_that_reach_the_limit_leave_others_as_many_substitutes_as_lanes():
     handler, slow_calls = Hanging(), SlowCalls(most_substitutes=3)
-    rules = WorkRules(1.0, has_spare_lanes=True, slow_calls=slow_calls)
+    rules = WorkRules(1.0, has_more_lanes_than_threads=True, slow_calls=slow_calls)
     async with World(handler, lanes=2, rules=rules) as one, World(handler, lanes=2, rules=rules) as other:
         await one.give(*[f"hang{i}" for i in range(6)])
         await _sweep_until(one, lambda: one.pool._overdue.substitutes == 3)
@@ -150,10 +150,10 @@ async def test_partitions_that_reach_the_limit_leave_others_as_many_substitutes_
     assert slow_calls.substitutes == 0, "a partition that was given up counts no more"
 
 
-async def test_hung_calls_that_fill_the_partition_are_told(caplog):
+async def test_hung_calls_that_fill_the_partition_are_reported(caplog):
     """The partition takes in no more than it may have open. It stood still without a word."""
     handler = Hanging()
-    async with World(handler, lanes=2, rules=WorkRules(1.0, has_spare_lanes=True), room=8) as world:
+    async with World(handler, lanes=2, rules=WorkRules(1.0, has_more_lanes_than_threads=True), room=8) as world:
         await world.give(*[f"hang{i}" for i in range(20)], "a")
         await _sweep_until(world, lambda: "is stuck" in caplog.text)
         assert len(handler.begun) <= 8
@@ -177,7 +177,7 @@ async def test_when_the_system_refuses_threads_calls_wait_for_one(monkeypatch, c
     begin = threading.Thread.start
     monkeypatch.setattr(threading.Thread, "start", start)
     handler = Hanging()
-    async with World(handler, lanes=4, rules=WorkRules(60.0, has_spare_lanes=True)) as world:
+    async with World(handler, lanes=4, rules=WorkRules(60.0, has_more_lanes_than_threads=True)) as world:
         await world.give("hang1", "a", "b", "c")
         assert world.failures.failed == []
         assert "the system starts no more" in caplog.text

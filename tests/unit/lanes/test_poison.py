@@ -10,7 +10,7 @@ from lane_world import PARTITION, World, until
 from multilane.lanes.begun import Name
 from multilane.lanes.crashes import Suspicion
 from multilane.lanes.failing import Failing, FailureRoutes
-from multilane.lanes.watch import Caution, Watch
+from multilane.lanes.watch import SuspectIsolation, Watch
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.outcome.backoff import RetryDelay
@@ -47,15 +47,15 @@ class Poisoned(World):
 
     def __init__(self, keeping: RetryDelay | None) -> None:
         self.handled: list[int] = []
-        caution = Caution()
+        isolation = SuspectIsolation()
         name = Name("brokers", "group", *PARTITION)
-        watch = Watch(caution, names={PARTITION.topic: name})
+        watch = Watch(isolation, names={PARTITION.topic: name})
         rules = WorkRules(max_processing_time=60.0, retries_in_place=keeping is not None, watch=watch)
         super().__init__(self.one, rules=rules)
         self.work.settling.failures = Failing(
             FailureRoutes(RetryPolicy("t"), None, keeping=keeping), InterceptorChain("g"), self.clock
         )
-        caution.begin(name, Suspicion(convicted={1: 3}), lambda: self.frontier)
+        isolation.begin(name, Suspicion(convicted={1: 3}), lambda: self.frontier)
 
     async def one(self, record: Record) -> None:
         self.handled.append(record.offset)

@@ -87,7 +87,7 @@ def test_progress_has_a_line_every_ten_seconds_while_anything_happens(clock, lin
     assert len(lines()) == 1, "nothing happened since"
 
 
-def test_an_outage_is_told_from_poison(clock, lines, caplog):
+def test_an_outage_is_distinguished_from_poison(clock, lines, caplog):
     progress = Progress(clock=clock)
     progress.begin(0.0)
     for number in range(40):

@@ -45,7 +45,7 @@ class Shared:
         self.gates: dict[str, asyncio.Event] = {}
         self.worlds: dict[str, World] = {}
         self.reads = {name: Reads() for name in offsets}
-        self.hungry = 0
+        self.asked_for_blocks = 0
         triggers = []
         for name, offset in offsets.items():
             world = World(self._handler(name), lanes=2, room=4, start=offset)
@@ -55,10 +55,10 @@ class Shared:
             PARTITION, triggers, CommitPoint(start, 0, (), 0), absent or {}, self.clock, absent_after=60.0
         )
         self.failures: list[BaseException] = []
-        self.processor.listen(self._note_hungry, self.failures.append)
+        self.processor.listen(self._note_wants_blocks, self.failures.append)
 
-    def _note_hungry(self) -> None:
-        self.hungry += 1
+    def _note_wants_blocks(self) -> None:
+        self.asked_for_blocks += 1
 
     def _handler(self, name: str):
         gate = self.gates[name] = asyncio.Event()
@@ -210,15 +210,15 @@ async def test_the_end_of_a_log_without_records_is_passed_by_all():
         assert shared.processor.commit_point(PARTITION).offset == 9
 
 
-async def test_a_hungry_trigger_wakes_whoever_reads_for_it():
+async def test_a_trigger_that_wants_blocks_wakes_whoever_reads_for_it():
     async with Shared(start=10, late=4, here=10) as shared:
         late = shared.processor.triggers["late"]
         shared.processor.give(late, block_of(["k"] * 3, 4))
-        before = shared.hungry
+        before = shared.asked_for_blocks
         late.processor.feed()
         await turns(20)
         assert shared.reads["late"].woken
-        assert shared.hungry > before
+        assert shared.asked_for_blocks > before
 
 
 async def test_limits_below_what_lanes_hold_count_too():
@@ -289,7 +289,7 @@ async def test_at_rest_nobody_begins_anything_nor_reads_on_its_own():
         shared.gates["here"].set()
         await turns(40)
         assert len(shared.got["here"]) == 2, "one in each lane"
-        assert shared.processor.triggers["here"].processor.unfinished == ()
+        assert shared.processor.triggers["here"].processor.in_flight_or_pending == ()
 
 
 async def test_a_position_that_nobody_knew_is_known_with_the_first_block():
@@ -388,3 +388,29 @@ async def test_a_trigger_that_is_attached_begins_where_it_is(begins, detached):
         expected = [] if detached else list(range(max(begins, 10), 20))
         assert sorted(shared.got["late"]) == expected
         assert shared.processor.commit_point(PARTITION).positions["late"].offset == (begins if detached else 20)
+
+
+async def test_whoever_gets_a_block_knows_its_epoch():
+    """A trigger that is detached then reads on from there."""
+    async with Shared(start=4, late=2, here=4, there=4) as shared:
+        shared.processor.accept(of_epoch(7, block_of(["a"] * 3, 4)))
+        known = {name: trigger.leader_epoch for name, trigger in shared.processor.triggers.items()}
+        assert known == {"late": -1, "here": 7, "there": 7}
+
+
+async def test_a_trigger_that_has_kept_up_meanwhile_has_all_of_its_time_again():
+    async with Shared(slow=0, quick=0) as shared:
+        shared.limit("slow", DetachLimits(10**6, 10.0, 1 << 40))
+        for first in (0, 3000):
+            shared.gates["slow"].clear()
+            await shared.give(first, 3000)
+            await turns(6000)
+            shared.processor.feed()
+            shared.clock.advance(6.0)
+            shared.processor.feed()
+            assert shared.reads["slow"].detached == []
+            shared.gates["slow"].set()
+            while shared.worlds["slow"].intake.waiting_rows:
+                await turns(1)
+            shared.processor.feed()
+        assert shared.reads["slow"].detached == []

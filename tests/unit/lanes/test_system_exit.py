@@ -67,7 +67,9 @@ KINDS = ["coroutine", "plain", "with_context", "batch", "plain_batch", "columns"
 
 @pytest.mark.parametrize("error", EXITS, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rules", [WorkRules(60.0), WorkRules(60.0, has_spare_lanes=True)], ids=["", "ahead"])
+@pytest.mark.parametrize(
+    "rules", [WorkRules(60.0), WorkRules(60.0, has_more_lanes_than_threads=True)], ids=["", "ahead"]
+)
 async def test_a_function_that_raises_an_exit_fails_its_record(error, kind, rules):
     """In a coroutine, sys.exit(0) silently ended the application with code 0."""
     many = 2 if kind in {"batch", "plain_batch", "columns"} else 1

@@ -22,7 +22,7 @@ from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, Lane
 from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
 from multilane.lanes.dead_tables import crashes_in
 from multilane.lanes.intake import Intake
-from multilane.lanes.watch import Caution, Watch
+from multilane.lanes.watch import SuspectIsolation, Watch
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.window import Window
 from multilane.outcome.poison import SuspectedPoison
@@ -266,10 +266,10 @@ class Seen:
         self.running -= mine
 
 
-def careful(tmp_path) -> tuple[Caution, WorkRules, BegunTable]:
-    caution, table = Caution(), BegunTable(tmp_path)
-    watch = Watch(caution, LaneMarks(table, {PARTITION.topic: table.number_of(NAME)}), {PARTITION.topic: NAME})
-    return caution, WorkRules(watch=watch), table
+def isolating(tmp_path) -> tuple[SuspectIsolation, WorkRules, BegunTable]:
+    isolation, table = SuspectIsolation(), BegunTable(tmp_path)
+    watch = Watch(isolation, LaneMarks(table, {PARTITION.topic: table.number_of(NAME)}), {PARTITION.topic: NAME})
+    return isolation, WorkRules(watch=watch), table
 
 
 def open_now(table: BegunTable) -> list[int]:
@@ -278,24 +278,24 @@ def open_now(table: BegunTable) -> list[int]:
 
 
 async def test_suspects_run_alone_and_the_others_side_by_side(tmp_path):
-    caution, rules, _ = careful(tmp_path)
+    isolation, rules, _ = isolating(tmp_path)
     seen = Seen()
     async with World(seen, lanes=8, rules=rules) as world:
-        caution.begin(NAME, Suspicion(((3, 4), (11, 11))), lambda: world.frontier)
+        isolation.begin(NAME, Suspicion(((3, 4), (11, 11))), lambda: world.frontier)
         await world.give(*map(str, range(20)))
         await until(lambda: world.is_done)
         assert {offset for offset in range(20) if not seen.beside[offset]} >= {3, 4, 11}
         assert any(seen.beside[offset] for offset in range(20))
-        assert not caution.is_careful
+        assert not isolation.is_active
         assert world.pool._is_direct
 
 
-async def test_lanes_that_were_there_before_are_careful_too_and_then_quick_again(tmp_path):
-    caution, rules, _ = careful(tmp_path)
+async def test_lanes_that_were_there_before_isolate_suspects_too_and_then_take_the_short_loop_again(tmp_path):
+    isolation, rules, _ = isolating(tmp_path)
     seen = Seen()
     async with World(seen, lanes=4, rules=rules) as world:
         await world.give(*map(str, range(6)))  # on the shortest way
-        caution.begin(NAME, Suspicion(((7, 7),)), lambda: world.frontier)
+        isolation.begin(NAME, Suspicion(((7, 7),)), lambda: world.frontier)
         await world.give(*map(str, range(6, 12)))
         await until(lambda: world.is_done)
         assert not seen.beside[7]
@@ -303,7 +303,7 @@ async def test_lanes_that_were_there_before_are_careful_too_and_then_quick_again
 
 
 async def test_the_table_names_a_suspect_alone(tmp_path):
-    caution, rules, table = careful(tmp_path)
+    isolation, rules, table = isolating(tmp_path)
     named: dict[int, list[int]] = {}
 
     async def handle(record: Record) -> None:
@@ -312,7 +312,7 @@ async def test_the_table_names_a_suspect_alone(tmp_path):
 
     async with World(handle, lanes=4, rules=rules) as world:
         await world.give(*map(str, range(6)))
-        caution.begin(NAME, Suspicion(((9, 9),)), lambda: world.frontier)
+        isolation.begin(NAME, Suspicion(((9, 9),)), lambda: world.frontier)
         await world.give(*map(str, range(6, 14)))
         await until(lambda: world.is_done)
         assert named[9] == [9]
@@ -322,10 +322,10 @@ async def test_the_table_names_a_suspect_alone(tmp_path):
 
 
 async def test_a_convicted_record_fails_without_being_handled(tmp_path):
-    caution, rules, _ = careful(tmp_path)
+    isolation, rules, _ = isolating(tmp_path)
     seen = Seen()
     async with World(seen, lanes=4, rules=rules) as world:
-        caution.begin(NAME, Suspicion(convicted={2: 3}), lambda: world.frontier)
+        isolation.begin(NAME, Suspicion(convicted={2: 3}), lambda: world.frontier)
         await world.give(*map(str, range(5)))
         await until(lambda: world.is_done)
         assert sorted(seen.order) == [0, 1, 3, 4]
@@ -334,14 +334,14 @@ async def test_a_convicted_record_fails_without_being_handled(tmp_path):
 
 @pytest.mark.parametrize("as_rows", [False, True])
 async def test_in_a_window_each_suspect_is_called_by_itself(tmp_path, as_rows):
-    caution, rules, _ = careful(tmp_path)
+    isolation, rules, _ = isolating(tmp_path)
     seen = Seen()
 
     async def handle(records: list[Record]) -> None:
         await seen.call(records)
 
     async with World(handle, lanes=1, window=Window(10, 0.01), rules=rules, as_rows=as_rows) as world:
-        caution.begin(NAME, Suspicion(((4, 5),), {7: 3}), lambda: world.frontier)
+        isolation.begin(NAME, Suspicion(((4, 5),), {7: 3}), lambda: world.frontier)
         await world.give(*map(str, range(10)))
         await until(lambda: world.is_done)
         assert seen.beside[4] == seen.beside[5] == set()
@@ -351,7 +351,7 @@ async def test_in_a_window_each_suspect_is_called_by_itself(tmp_path, as_rows):
 
 
 async def test_a_former_processor_that_ends_late_takes_nothing_from_its_successor():
-    caution = Caution()
+    isolation = SuspectIsolation()
 
     def former() -> int:
         return 0
@@ -359,20 +359,20 @@ async def test_a_former_processor_that_ends_late_takes_nothing_from_its_successo
     def successor() -> int:
         return 0
 
-    caution.begin(NAME, Suspicion(((3, 3),)), former)
-    caution.begin(NAME, Suspicion(((3, 3),)), successor)
-    caution.end(NAME, former)
-    assert caution.is_careful
-    caution.end(NAME, successor)
-    assert not caution.is_careful
+    isolation.begin(NAME, Suspicion(((3, 3),)), former)
+    isolation.begin(NAME, Suspicion(((3, 3),)), successor)
+    isolation.end(NAME, former)
+    assert isolation.is_active
+    isolation.end(NAME, successor)
+    assert not isolation.is_active
 
 
 @pytest.mark.parametrize("kind", ["plain", "deaf"])
 async def test_a_suspect_that_hangs_does_not_keep_the_others(tmp_path, kind):
     """After a process that hung was killed twice, the record that hangs was handled alone, and all consumers of the
     process stood still forever. Other suspects do not wait for it either."""
-    caution, rules, table = careful(tmp_path)
-    clock = caution.clock = ManualClock()
+    isolation, rules, table = isolating(tmp_path)
+    clock = isolation.clock = ManualClock()
     release, seen, beside = threading.Event(), list[int](), dict[int, list[int]]()
 
     def note(record: Record) -> None:
@@ -391,7 +391,7 @@ async def test_a_suspect_that_hangs_does_not_keep_the_others(tmp_path, kind):
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
 
     async with World(plain if kind == "plain" else deaf, lanes=4, rules=rules) as world:
-        caution.begin(NAME, Suspicion(((0, 0), (3, 3))), lambda: world.frontier)
+        isolation.begin(NAME, Suspicion(((0, 0), (3, 3))), lambda: world.frontier)
         await world.give("hangs", "a", "b", "c")
         await until(lambda: seen)
         assert seen == [0]
@@ -400,7 +400,7 @@ async def test_a_suspect_that_hangs_does_not_keep_the_others(tmp_path, kind):
         await until(lambda: len(seen) == 4)
         assert clock.monotonic() == 0.0  # no wait had to time out
         assert beside[3] == [0, 3]  # it is not alone, and the table shows it
-        assert caution.is_careful
+        assert isolation.is_active
         release.set()
         await until(lambda: world.is_done)
         assert not world.errors

@@ -21,7 +21,7 @@ class Durations(Observer):
         self.seen.append((pytest.approx(seconds), times))
 
 
-class Desk:
+class Harness:
     def __init__(self) -> None:
         self.clock, self.observer = ManualClock(), Durations()
         self.timer = CallTimer(self.observer, "orders", self.clock)
@@ -44,76 +44,76 @@ async def next_turn() -> None:
 
 
 async def test_every_call_that_takes_a_while_is_measured():
-    desk = Desk()
-    call = desk.timer.timed_async(desk.takes)
+    harness = Harness()
+    call = harness.timer.timed_async(harness.takes)
     for seconds in (0.02, 0.02, 7.0):
         assert await call(seconds) == "done"
-    assert desk.reported() == [(0.02, 2), (7.0, 1)]
+    assert harness.reported() == [(0.02, 2), (7.0, 1)]
 
 
 async def test_brief_calls_are_sampled_and_all_are_counted():
-    desk = Desk()
-    call = desk.timer.timed_async(desk.takes)
+    harness = Harness()
+    call = harness.timer.timed_async(harness.takes)
     for _ in range(FULLY_MEASURED + 1):
         await call(BRIEF / 10)
     for _ in range(SKIPPED + 1):
         await call(0.5)
-    assert desk.reported() == [(BRIEF / 10, FULLY_MEASURED + 1), (0.5, SKIPPED + 1)], "the last one was measured"
+    assert harness.reported() == [(BRIEF / 10, FULLY_MEASURED + 1), (0.5, SKIPPED + 1)], "the last one was measured"
 
 
 async def test_a_long_call_ends_the_sampling():
-    desk = Desk()
-    call = desk.timer.timed_async(desk.takes)
+    harness = Harness()
+    call = harness.timer.timed_async(harness.takes)
     for seconds in (*[BRIEF / 10] * (FULLY_MEASURED + 1), *[0.5] * (SKIPPED + 1), 2.0):
         await call(seconds)
-    assert desk.reported()[-1] == (2.0, 1)
+    assert harness.reported()[-1] == (2.0, 1)
 
 
 async def test_calls_that_wait_for_a_sample_are_in_the_report():
-    desk = Desk()
-    call = desk.timer.timed_async(desk.takes)
+    harness = Harness()
+    call = harness.timer.timed_async(harness.takes)
     for _ in range(FULLY_MEASURED + 5):
         await call(BRIEF / 10)
-    assert desk.reported() == [(BRIEF / 10, FULLY_MEASURED + 5)]
+    assert harness.reported() == [(BRIEF / 10, FULLY_MEASURED + 5)]
     await call(7.0)
-    assert desk.reported() == [(7.0, 1)], "each report begins with measured calls"
+    assert harness.reported() == [(7.0, 1)], "each report begins with measured calls"
 
 
 async def test_a_call_that_fails_has_a_duration():
-    desk = Desk()
+    harness = Harness()
 
     async def fails() -> None:
-        desk.clock.advance(0.3)
+        harness.clock.advance(0.3)
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await desk.timer.timed_async(fails)()
-    assert desk.reported() == [(0.3, 1)]
+        await harness.timer.timed_async(fails)()
+    assert harness.reported() == [(0.3, 1)]
 
 
 async def test_plain_functions_are_measured_on_their_threads():
-    desk = Desk()
+    harness = Harness()
     threads: set[int] = set()
 
     def function(seconds: float) -> int:
         threads.add(threading.get_ident())
-        desk.clock.advance(seconds)
+        harness.clock.advance(seconds)
         return 5
 
-    call = desk.timer.timed(function)
+    call = harness.timer.timed(function)
     assert [await asyncio.to_thread(call, 0.02) for _ in range(4)] == [5] * 4
     assert threading.get_ident() not in threads
-    assert desk.reported() == [(0.02, 4)]
+    assert harness.reported() == [(0.02, 4)]
 
 
 async def test_durations_are_reported_together_after_a_second(monkeypatch):
-    desk = Desk()
+    harness = Harness()
     due: list[float] = []
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda delay, report: due.append(delay))
-    call = desk.timer.timed_async(desk.takes)
+    call = harness.timer.timed_async(harness.takes)
     for _ in range(3):
         await call(0.02)
     await next_turn()  # the timer is set in it
-    assert (due, desk.observer.seen) == ([1.0], [])
-    assert desk.reported() == [(0.02, 3)]
-    assert desk.reported() == []
+    assert (due, harness.observer.seen) == ([1.0], [])
+    assert harness.reported() == [(0.02, 3)]
+    assert harness.reported() == []

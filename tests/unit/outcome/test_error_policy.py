@@ -57,7 +57,7 @@ def test_a_record_without_a_target_goes_where_the_configuration_says():
 
 
 @pytest.mark.parametrize(("header", "target"), [(b"orders.retry", "orders.retry"), (b"stock", "stock")])
-def test_groups_that_share_an_error_topic_are_told_apart_by_the_header(header, target):
+def test_groups_that_share_an_error_topic_are_distinguished_by_the_header(header, target):
     """Of two groups with one error topic a random one got all of its records."""
     verdict = judged(failed("shared.error", [(TARGET_TOPIC, header)]))
     assert isinstance(verdict, Republish)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.outcome.dialects import error_in, origin_in, target_in
+from multilane.outcome.failure_headers import error_in, origin_in, target_in
 from multilane.outcome.headers import (
     ERROR_COUNT,
     ERROR_MESSAGE,

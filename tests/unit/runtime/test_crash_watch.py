@@ -85,7 +85,7 @@ async def test_what_one_group_has_found_does_not_replace_what_another_has(tmp_pa
     consumers.crashes.end(second, [consumers.intakes[B]])
     assert first.poison(record_of("k", 7)) is not None
     consumers.crashes.end(first, [consumers.intakes[A]])
-    assert not first.is_careful
+    assert not first.isolates_suspects
     consumers.crashes.close()
 
 
@@ -103,16 +103,16 @@ async def test_a_hanging_call_ends_the_solitude_of_its_own_record_only(tmp_path)
     died(tmp_path, A, 7, times=2)
     consumers = Consumers(tmp_path)
     first, second = await consumers.watch(A), await consumers.watch(B)
-    assert first.caution is second.caution
+    assert first.isolation is second.isolation
     async with first.turn([record_of("k", 7)], nullcontext()):
         second.hangs([record_of("k", 7)])
-        assert not first.caution._opened.is_set()
+        assert not first.isolation._opened.is_set()
         first.hangs([record_of("k", 7)])
-        assert first.caution._opened.is_set()
+        assert first.isolation._opened.is_set()
     consumers.crashes.close()
 
 
-async def test_consumers_that_share_a_group_are_told_apart_and_one_that_does_not_needs_no_name(tmp_path):
+async def test_consumers_that_share_a_group_are_distinguished_and_one_that_does_not_needs_no_name(tmp_path):
     consumer = "{groupId: %s, name: t, cluster: main, offsetInitial: oldest, error: e}"
     file = tmp_path / "multilane.yaml"
     file.write_text(

@@ -190,7 +190,7 @@ def test_a_failure_nobody_asked_about_is_logged(producers, caplog, eventually):
         eventually(lambda: "a message to shop.orders was not stored" in caplog.text)
 
 
-def test_a_callback_is_told(producers, caplog):
+def test_a_callback_is_reported(producers, caplog):
     told, done = [], threading.Event()
 
     def callback(stored, error):

@@ -127,7 +127,7 @@ def test_properties_given_in_code_are_those_of_a_file(tmp_path):
         App(path, properties={"bootstrap.servers": "elsewhere:9092"})
 
 
-def test_a_consumer_has_one_listener_and_a_wrong_name_is_told(tmp_path):
+def test_a_consumer_has_one_listener_and_a_wrong_name_is_reported(tmp_path):
     app = app_with(tmp_path)
     app.listener("ORDERS")(single)
     with pytest.raises(ConfigError, match="already has a listener"):

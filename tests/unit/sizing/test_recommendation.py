@@ -99,7 +99,7 @@ def test_more_partitions_come_when_batches_are_not_allowed():
     assert told.is_met
 
 
-def test_one_partition_that_has_too_much_is_told():
+def test_one_partition_that_has_too_much_is_reported():
     told = plan(3_000, 1, 1, 1, 1, most_lanes=50, most_batch=1)
     assert (told.partitions, told.consumers, told.is_met) == (5, 5, False)
     assert told.lanes == 86

@@ -53,7 +53,7 @@ def test_an_error_names_the_cause_where_it_is_known(monkeypatch):
     assert with_cause("no slot") == "no slot"
 
 
-def test_what_the_jvm_says_is_told_and_not_that_it_has_said_something():
+def test_what_the_jvm_says_is_reported_and_not_that_it_has_said_something():
     error = SparkStartError(
         "An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n"
         ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n\tat org.apache"

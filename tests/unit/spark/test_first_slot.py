@@ -21,5 +21,5 @@ def test_what_is_no_time_is_refused_by_its_name(text):
         start_seconds({SETTING: text})
 
 
-def test_whoever_waited_in_vain_is_told_how_to_wait_longer():
+def test_whoever_waited_in_vain_learns_how_to_wait_longer():
     assert no_slot(120.0).endswith(f"--conf {SETTING}=10m")

@@ -87,7 +87,7 @@ def test_topics_have_their_ids_beside_their_partitions():
 
 
 @pytest.mark.parametrize("tree", [{"a": 5}, {"a": {"0": "5"}}, {"logOffset": {"x": 1}}, [1]])
-def test_a_checkpoint_of_something_else_is_told(tree):
+def test_a_checkpoint_of_something_else_is_reported(tree):
     with pytest.raises(ConfigError, match="not one of this source"):
         from_json(tree)
 

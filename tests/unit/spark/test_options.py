@@ -104,7 +104,7 @@ def test_ends(said, ending):
         (ORDERS | {"startingOffsetsByTimestampStrategy": "skip"}, True, "error or latest"),
     ],
 )
-def test_what_does_not_work_is_told(said, is_stream, why):
+def test_what_does_not_work_is_reported(said, is_stream, why):
     with pytest.raises(ConfigError, match=why):
         source_options(said, is_stream=is_stream)
 

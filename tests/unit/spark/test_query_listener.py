@@ -88,14 +88,14 @@ def test_a_query_from_its_start_to_its_end(caplog):
     ]
 
 
-def test_batches_are_told_to_the_log_only_where_they_are_wanted(caplog):
+def test_batches_are_reported_to_the_log_only_where_they_are_wanted(caplog):
     caplog.set_level(logging.INFO)
     listener = QueryListener(log_every=None)
     listener.onQueryProgress(progress())
     assert caplog.messages == []
 
 
-def test_a_failure_is_told_by_its_own_line(caplog):
+def test_a_failure_is_reported_by_its_own_line(caplog):
     counts = Counts()
     listener = QueryListener(counts)
     listener.onQueryStarted(started())
@@ -109,7 +109,7 @@ def test_a_failure_is_told_by_its_own_line(caplog):
     assert counts.by("error", "spark.query.failed") == {"STREAM_FAILED": 1, "unknown": 1}
 
 
-def test_a_query_without_a_name_is_its_id_until_it_has_told_one():
+def test_a_query_without_a_name_is_its_id_until_it_has_reported_one():
     listener = QueryListener()
     listener.onQueryStarted(started(None))
     assert listener.queries[str(RUN)].name == str(ID)

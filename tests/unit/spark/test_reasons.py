@@ -19,7 +19,7 @@ Caused by: java.io.IOException: error=2, No such file or directory
 """
 
 
-def test_of_a_failure_in_the_jvm_the_cause_is_told_and_not_that_there_was_one():
+def test_of_a_failure_in_the_jvm_the_cause_is_reported_and_not_that_there_was_one():
     """No line of Python's is in it: no worker has started."""
     told = reason(RuntimeError(JAVAS))
     assert told.startswith("org.apache.spark.SparkException: Job aborted")

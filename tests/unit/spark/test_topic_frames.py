@@ -40,7 +40,7 @@ def test_where_it_reads_and_how_it_logs_in(tmp_path):
     assert (made.properties["sasl.password"], made.properties["group.id"]) == ("hush", "g")
 
 
-def test_what_cannot_travel_is_told(tmp_path):
+def test_what_cannot_travel_is_reported(tmp_path):
     app = app_of(tmp_path, {"sasl.oauthbearer.token.provider": lambda: None})  # whatever it is for
     with pytest.raises(ConfigError, match="cannot be sent to Spark's workers"):
         source_settings(app.config.consumer("orders"), app.config.cluster("main"))

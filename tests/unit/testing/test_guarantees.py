@@ -92,7 +92,7 @@ def test_records_without_a_key_have_no_order_and_may_overlap():
     assert violations(events, judges) == []
 
 
-def test_streams_are_put_in_order_by_time_and_then_as_they_are_told():
+def test_streams_are_put_in_order_by_time_and_then_as_they_are_reported():
     place = RecordPlace("t", 0, 0)
     members = [Started(2.0, "A", 1, "1", "a", place), Ended(2.0, "A", 1, "1", "a", place)]
     produced = [Produced(1.0, "1", "a", place)]

@@ -214,7 +214,7 @@ def test_a_span_that_does_not_expand_as_its_beginning(first, library):
     assert not library
 
 
-def test_what_one_batch_has_wrong_is_told_of_that_batch(library):
+def test_what_one_batch_has_wrong_is_reported_of_that_batch(library):
     batches = [Batch(rows(30, start=i * 30), i * 30, codec=LZ4) for i in range(4)]
     body = batches[2].with_(codec=0).build()[61:]
     batches[2] = batches[2].with_(body=body[:-1])

@@ -98,7 +98,7 @@ class TestToken:
         assert conversation.next(challenge) == b"\x01"
         assert text in str(conversation.refusal)
 
-    def test_a_token_told_back_is_masked(self) -> None:
+    def test_a_token_that_is_sent_back_is_masked(self) -> None:
         conversation = TokenConversation(token(), {})
         conversation.next(json.dumps({"status": f"bad token {CANARY}"}).encode())
         assert CANARY not in str(conversation.refusal)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from multilane.client.cluster import Leadership
 from multilane.client.fetch.cursor import Cursor, Phase
 from multilane.client.fetch.decoder import DecodeTask, Taker
-from multilane.client.fetch.reader import FetchPolicy, Reader
+from multilane.client.fetch.reader import FetchSettings, Reader
 from multilane.errors import CorruptBatch, RecordBatchError, broker_error
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
@@ -65,14 +65,14 @@ class Answers:
         self,
         metadata: MetadataManager,
         wanted: WantedPartitions,
-        policy: FetchPolicy,
+        settings: FetchSettings,
         observer: Observer,
         look: LookAt,
         later: Later,
     ) -> None:
         self._metadata = metadata
         self._wanted = wanted
-        self._policy = policy
+        self._settings = settings
         self._observer = observer
         self._look = look
         self._later = later
@@ -85,7 +85,7 @@ class Answers:
         if end is None:
             return None
         behind = end - wanted.offset
-        return behind if behind >= max(1, self._policy.kind.min_bytes) else 0
+        return behind if behind >= max(1, self._settings.kind.min_bytes) else 0
 
     def is_at_end(self, cursor: Cursor) -> bool:
         end = self.ends.get(cursor.partition)
@@ -116,7 +116,7 @@ class Answers:
             if is_doubted:  # it may have been in flight when its consumer checked for new leaders
                 cursor.on_change(cursor)
         if not fetched.error_code:
-            committed = self._policy.kind.read_committed
+            committed = self._settings.kind.read_committed
             self.ends[wanted.partition] = fetched.last_stable_offset if committed else fetched.high_watermark
         cursors = [(c, r) for c, r in owners if _is_current(c, r, offset)]
         for cursor, reader in cursors:
@@ -195,7 +195,7 @@ class Answers:
             self.delay(cursor, now)
             return
         cursor.replica = replica
-        cursor.replica_until = now + self._policy.replica_max_age
+        cursor.replica_until = now + self._settings.replica_max_age
         self._later(reader, cursor, cursor.replica_until)
 
     # --- errors ------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Answers:
 
     def delay(self, cursor: Cursor, now: float) -> None:
         cursor.retries += 1
-        cursor.not_before = now + self._policy.backoff.delay(cursor.retries)
+        cursor.not_before = now + self._settings.backoff.delay(cursor.retries)
 
 
 def _is_current(cursor: Cursor, reader: Reader, offset: Offset) -> bool:
@@ -248,7 +248,7 @@ def _task(read: _Readable, slots: dict[Cursor, Slot], small: set[Reader], broker
         again = cursor.refetches > 0 and cursor.offset == cursor.refetch_at
         cursor.advanced(Offset(read.table.next_offset), LeaderEpoch(read.table.last_epoch))
         slot = slots[cursor]
-        if not slot.void:
+        if not slot.is_discarded:
             takers.append(Taker(slot, reader.buffer, reader.send_event, again))
             copy_out = copy_out or reader in small
     return DecodeTask(tuple(takers), read.table, read.fetched, broker, copy_out)

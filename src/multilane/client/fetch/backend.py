@@ -27,7 +27,7 @@ from multilane.client.events import (
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.offsets import FoundOffsets, OffsetQuery, OffsetsManager
-from multilane.client.fetch.reader import ErrorHandlers, FetchPolicy, Reader
+from multilane.client.fetch.reader import ErrorHandlers, FetchSettings, Reader
 from multilane.client.fetch.reset import ResetRule
 from multilane.client.fetch.start_offsets import Group, StartOffsets
 from multilane.client.fetch.validation import Truncation, ValidationManager
@@ -114,7 +114,7 @@ class Backend:
         )
         self._managers: tuple[RequestManager, ...] = (self._offsets, self._validation)
         self._reader = Reader(
-            _fetch_policy(config, backoff),
+            _fetch_settings(config, backoff),
             self._cursors,
             buffer,
             config.max_partition_fetch_bytes,
@@ -306,7 +306,7 @@ class Backend:
         cursor.offset = NO_OFFSET  # an answer about the old topic that is still in flight no longer matches
         if cursor.phase is Phase.STOPPED:
             return
-        cursor.run = self.buffer.seal(cursor)
+        cursor.refetch_epoch = self.buffer.seal(cursor)
         if cursor.phase is not Phase.AWAIT_RESET:
             cursor.lost(Lookup(EARLIEST, "the topic was created again"))
 
@@ -321,14 +321,14 @@ class Backend:
         log.warning("%s; fetching the batch again (%d of %d)", error, cursor.refetches, self.config.corrupt_refetches)
 
     def _batch_unreadable(self, event: BatchUnreadable) -> None:
-        """Two decoders may report in either order; the later run has the earlier offset and is the one that counts."""
+        """Two decoders may report in either order; the later epoch has the earlier offset and counts."""
         cursor = self._cursors.current(event.partition, event.generation)
-        if cursor is None or event.run <= cursor.run:
+        if cursor is None or event.refetch_epoch <= cursor.refetch_epoch:
             return
-        if cursor.phase is Phase.AWAIT_RESET:  # a new position is being looked up: its records belong to the new run
-            cursor.run = event.run
+        if cursor.phase is Phase.AWAIT_RESET:  # a new position is being looked up: its records belong to the new epoch
+            cursor.refetch_epoch = event.refetch_epoch
             return
-        cursor.rewound(Offset(event.error.offset), event.run)
+        cursor.rewound(Offset(event.error.offset), event.refetch_epoch)
         if cursor.phase is Phase.STOPPED:  # the buffer dropped its Failed together with the slots behind the bad batch
             self.buffer.put(cursor, Failed(cursor.partition, event.error))
         elif not isinstance(event.error, BlockFull):  # a full block is intact, only too large for one block
@@ -340,7 +340,7 @@ class Backend:
             cursor.refetches = 0
 
 
-def _fetch_policy(config: ConsumerConfig, backoff: RequestBackoff) -> FetchPolicy:
+def _fetch_settings(config: ConsumerConfig, backoff: RequestBackoff) -> FetchSettings:
     kind = FetchClass(
         max_wait_ms=int(config.fetch_max_wait * 1_000),
         min_bytes=config.fetch_min_bytes,
@@ -348,7 +348,7 @@ def _fetch_policy(config: ConsumerConfig, backoff: RequestBackoff) -> FetchPolic
         read_committed=config.read_committed,
         rack=config.connection.client_rack,
     )
-    return FetchPolicy(
+    return FetchSettings(
         kind,
         backoff,
         config.connection.metadata_max_age,

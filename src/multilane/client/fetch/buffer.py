@@ -5,9 +5,9 @@ Thread: any; every method takes the lock, none blocks while holding it.
 The network thread reserves a slot per partition of a frame, in the order of the log; a decoder thread fills it; the
 application takes filled slots from the front. So two decoders may finish in any order and records still come in order.
 
-A slot that cannot be decoded ends the partition's run: the slots behind it are dropped, and slots of the old run that
-are reserved afterwards are void from the start, until the network thread has learned of it and fetches under the new
-run. So nothing is handed out across the hole, however late the network thread learns of it.
+A slot that cannot be decoded starts a new refetch epoch of its partition: the slots behind it are dropped, and slots
+that are reserved under the old epoch afterwards are discarded from the start, until the network thread has learned of
+it and fetches under the new one. So nothing is handed out across the hole, however late it learns of it.
 
 Memory is charged per frame, because a block pins the whole frame it lies in: the charge ends with the last slot of the
 frame. If only a small part of a large frame remains (a paused partition), that part is copied out and the frame is
@@ -71,18 +71,28 @@ class _Frame:
 class Slot:
     """An entry in a partition's queue. Only the buffer changes it."""
 
-    __slots__ = ("content", "extra_bytes", "frame", "generation", "offset", "partition", "run", "span_bytes", "void")
+    __slots__ = (
+        "content",
+        "extra_bytes",
+        "frame",
+        "generation",
+        "is_discarded",
+        "offset",
+        "partition",
+        "refetch_epoch",
+        "span_bytes",
+    )
 
     def __init__(self, cursor: Cursor, frame: _Frame | None, span_bytes: int) -> None:
         self.partition = cursor.partition
         self.generation = cursor.generation
-        self.run = cursor.run
+        self.refetch_epoch = cursor.refetch_epoch
         self.offset = cursor.offset
         self.frame = frame
         self.span_bytes = span_bytes
         self.extra_bytes = 0
         self.content: Block | Moved | Failed | None = None
-        self.void = False
+        self.is_discarded = False
 
 
 class FetchBuffer:
@@ -95,7 +105,7 @@ class FetchBuffer:
         self._starving = False
         self._queues: dict[TopicPartition, deque[Slot]] = {}
         self._generations: dict[TopicPartition, int] = {}
-        self._runs: dict[TopicPartition, int] = {}
+        self._refetch_epochs: dict[TopicPartition, int] = {}
 
     # --- network thread ----------------------------------------------------------------------------------------------
 
@@ -118,7 +128,7 @@ class FetchBuffer:
         with self._lock:
             frame = _Frame(sum(size for _, size in spans) if is_shared else frame_bytes, frame_bytes)
             slots = [self._append(Slot(cursor, frame, size)) for cursor, size in spans]
-            if any(not s.void for s in slots):
+            if any(not s.is_discarded for s in slots):
                 self._charged += frame.bytes
             return slots
 
@@ -127,13 +137,13 @@ class FetchBuffer:
         with self._lock:
             slot = Slot(cursor, None, 0)
             slot.content = content
-            if not self._append(slot).void and isinstance(content, Moved):
+            if not self._append(slot).is_discarded and isinstance(content, Moved):
                 self._forget_move_before(cursor.partition)
         self._on_ready()
 
     def evict(self, cursor: Cursor) -> tuple[Offset, int] | None:
-        """Drops the buffered records of a paused partition. Returns the offset and run to continue with; None if
-        nothing was buffered."""
+        """Drops the buffered records of a paused partition. Returns the offset and the refetch epoch to continue
+        with; None if nothing was buffered."""
         with self._lock:
             queue = self._queues.get(cursor.partition, deque())
             evicted_slots: list[Slot] = []
@@ -141,56 +151,56 @@ class FetchBuffer:
                 evicted_slots.append(queue.pop())
             for slot in evicted_slots:
                 self._release(slot)
-            return (evicted_slots[-1].offset, self._end_run(cursor.partition)) if evicted_slots else None
+            return (evicted_slots[-1].offset, self._next_refetch_epoch(cursor.partition)) if evicted_slots else None
 
     def seal(self, cursor: Cursor) -> int:
-        """The log of this partition is gone: keeps its decoded records and drops the rest. Returns the run of the log
-        that follows, which late reports about the old one cannot affect."""
+        """The log of this partition is gone: keeps its decoded records and drops the rest. Returns the refetch
+        epoch of the log that follows, which late reports about the old one cannot affect."""
         with self._lock:
             if self._generations.get(cursor.partition) != cursor.generation:
-                return cursor.run  # the application has moved on: this cursor is obsolete
+                return cursor.refetch_epoch  # the application has moved on: this cursor is obsolete
             queue = self._queues.get(cursor.partition, deque())
             decoded = 0
             while decoded < len(queue) and queue[decoded].content is not None:
                 decoded += 1
             while len(queue) > decoded:
                 self._release(queue.pop())
-            return self._end_run(cursor.partition)
+            return self._next_refetch_epoch(cursor.partition)
 
     def is_offset_certain(self, cursor: Cursor) -> bool:
         """Whether every batch before the cursor's offset was readable. Until then the offset is a guess."""
         with self._lock:
-            voided = self._runs.get(cursor.partition, 0) != cursor.run
-            return not voided and all(s.content is not None for s in self._queues.get(cursor.partition, ()))
+            is_discarded = self._refetch_epochs.get(cursor.partition, 0) != cursor.refetch_epoch
+            return not is_discarded and all(s.content is not None for s in self._queues.get(cursor.partition, ()))
 
     # --- decoder thread ----------------------------------------------------------------------------------------------
 
     def fill(self, slot: Slot, block: Block) -> int | None:
-        """Stores a decoded block. If it is incomplete, returns the run in which to fetch the rest."""
-        run = None
+        """Stores a decoded block. If it is incomplete, returns the refetch epoch in which to fetch the rest."""
+        refetch_epoch = None
         with self._lock:
-            if slot.void:
+            if slot.is_discarded:
                 return None
             slot.content = block
             slot.extra_bytes = _beyond(slot.frame, block.pinned_bytes)
             self._charged += slot.extra_bytes
             if block.error is not None:
-                run = self._void_behind(slot)
+                refetch_epoch = self._discard_behind(slot)
         self._on_ready()
-        return run
+        return refetch_epoch
 
-    def void(self, slot: Slot) -> int | None:
+    def discard(self, slot: Slot) -> int | None:
         """Nothing of this slot can be read: drops it and all slots behind it.
 
-        Returns the run in which to fetch it again; None if it was dropped before.
+        Returns the refetch epoch in which to fetch it again; None if it was dropped before.
         """
         with self._lock:
-            if slot.void:
+            if slot.is_discarded:
                 return None
-            run = self._void_behind(slot)
+            refetch_epoch = self._discard_behind(slot)
             self._queues[slot.partition].remove(slot)
             self._release(slot)
-            return run
+            return refetch_epoch
 
     # --- application thread ------------------------------------------------------------------------------------------
 
@@ -200,7 +210,7 @@ class FetchBuffer:
             for partition in [p for p, g in self._generations.items() if generations.get(p) != g]:
                 self._drop(partition)
             for partition in generations.keys() - self._generations.keys():
-                self._runs.pop(partition, None)
+                self._refetch_epochs.pop(partition, None)
             self._generations = dict(generations)
 
     def take(self, limit: int | None, skip: Collection[TopicPartition]) -> list[Block | Moved | Failed]:
@@ -227,8 +237,8 @@ class FetchBuffer:
 
     def _append(self, slot: Slot) -> Slot:
         partition = slot.partition
-        slot.void = not self._is_valid(slot)
-        if not slot.void:
+        slot.is_discarded = not self._is_valid(slot)
+        if not slot.is_discarded:
             self._queues.setdefault(partition, deque()).append(slot)
             if slot.frame is not None:
                 slot.frame.slots.add(slot)
@@ -270,7 +280,7 @@ class FetchBuffer:
         return rows_left
 
     def _release(self, slot: Slot) -> None:
-        slot.void = True
+        slot.is_discarded = True
         self._charged -= slot.extra_bytes
         slot.extra_bytes = 0
         frame = slot.frame
@@ -297,22 +307,25 @@ class FetchBuffer:
 
     def _is_valid(self, slot: Slot) -> bool:
         partition = slot.partition
-        return self._generations.get(partition) == slot.generation and self._runs.get(partition, 0) == slot.run
+        return (
+            self._generations.get(partition) == slot.generation
+            and self._refetch_epochs.get(partition, 0) == slot.refetch_epoch
+        )
 
-    def _void_behind(self, slot: Slot) -> int:
+    def _discard_behind(self, slot: Slot) -> int:
         queue = self._queues[slot.partition]
         while queue and queue[-1] is not slot:
             self._release(queue.pop())
-        return self._end_run(slot.partition)
+        return self._next_refetch_epoch(slot.partition)
 
-    def _end_run(self, partition: TopicPartition) -> int:
-        run = self._runs[partition] = self._runs.get(partition, 0) + 1
-        return run
+    def _next_refetch_epoch(self, partition: TopicPartition) -> int:
+        refetch_epoch = self._refetch_epochs[partition] = self._refetch_epochs.get(partition, 0) + 1
+        return refetch_epoch
 
     def _drop(self, partition: TopicPartition) -> None:
         for slot in self._queues.pop(partition, ()):
             self._release(slot)
-        self._runs.pop(partition, None)
+        self._refetch_epochs.pop(partition, None)
 
 
 def _beyond(frame: _Frame | None, pinned: int) -> int:

@@ -12,8 +12,8 @@ below; `to()` is the only way to change phase and refuses what the table does no
     STOPPED           the partition failed; the application got the error and must seek or reassign
 
 A cursor has two counters against stale answers. `generation` is the application's: it rises with each assign and seek.
-`run` is the buffer's: it rises when fetched records are dropped (a corrupt batch, an eviction), and the cursor adopts
-it when it moves back. A fetched block belongs to the partition only while both still match.
+`refetch_epoch` is the buffer's: it rises when fetched records are dropped (a corrupt batch, an eviction), and the
+cursor adopts it when it moves back. A fetched block belongs to the partition only while both still match.
 
 The fetching does not iterate over all cursors: a cursor that changes (phase, position, paused or resumed, removed from
 its table) calls `on_change`.
@@ -95,12 +95,12 @@ class Cursor:
         "partition",
         "phase",
         "refetch_at",
+        "refetch_epoch",
         "refetches",
         "replica",
         "replica_until",
         "resets",
         "retries",
-        "run",
         "served",
         "topic_id",
     )
@@ -108,7 +108,7 @@ class Cursor:
     def __init__(self, partition: TopicPartition, generation: int, start: StartPosition) -> None:
         self.partition = partition
         self.generation = generation
-        self.run = 0
+        self.refetch_epoch = 0
         self.on_change: Callable[[Cursor], None] = _ignore
         self._paused = False
         self.in_flight = False
@@ -167,10 +167,10 @@ class Cursor:
             self.epoch = epoch
         self.retries = self.resets = 0
 
-    def rewound(self, offset: Offset, run: int) -> None:
-        """Fetch from here again, in a new run."""
+    def rewound(self, offset: Offset, refetch_epoch: int) -> None:
+        """Fetch from here again, in a new refetch epoch."""
         self.offset = offset
-        self.run = run
+        self.refetch_epoch = refetch_epoch
         self.replica = None  # the replica has broken bytes: the next fetch goes to the leader
         self.on_change(self)
 

@@ -113,7 +113,7 @@ class FrameJob:
 
     def __call__(self) -> None:
         for task in self.tasks:
-            if not all(taker.slot.void for taker in task.takers):  # a seek or revocation in the meantime
+            if not all(taker.slot.is_discarded for taker in task.takers):  # a seek or revocation in the meantime
                 self._decode(task)
 
     def _decode(self, task: DecodeTask) -> None:
@@ -130,7 +130,7 @@ class FrameJob:
             )
         except RecordBatchError as error:
             for taker in task.takers:
-                _report(taker, task.broker, error, taker.buffer.void(taker.slot))
+                _report(taker, task.broker, error, taker.buffer.discard(taker.slot))
             return
         if task.copy_out and any(buffer is self.frame for buffer in block.columns.buffers):
             block = block.compact()
@@ -144,16 +144,16 @@ def _is_compressed(table: BatchTable) -> bool:
 
 
 def _hand_over(taker: Taker, broker: str, block: Block) -> None:
-    run = taker.buffer.fill(taker.slot, block)
+    refetch_epoch = taker.buffer.fill(taker.slot, block)
     if block.error is not None:
-        _report(taker, broker, block.error, run)
+        _report(taker, broker, block.error, refetch_epoch)
     elif taker.again:
         taker.send_event(BatchReadable(taker.slot.partition, taker.slot.generation))
 
 
-def _report(taker: Taker, broker: str, error: RecordBatchError, run: int | None) -> None:
-    if run is None:  # dropped by a seek or with a slot before it: it is fetched again or not wanted
+def _report(taker: Taker, broker: str, error: RecordBatchError, refetch_epoch: int | None) -> None:
+    if refetch_epoch is None:  # dropped by a seek or with a slot before it: it is fetched again or not wanted
         return
     slot = taker.slot
     located = error.at(topic=slot.partition.topic, partition=slot.partition.partition, broker=broker)
-    taker.send_event(BatchUnreadable(slot.partition, slot.generation, run, located))
+    taker.send_event(BatchUnreadable(slot.partition, slot.generation, refetch_epoch, located))

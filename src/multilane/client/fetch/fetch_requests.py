@@ -17,7 +17,7 @@ from multilane.client.fetch.cursor import Cursor, Phase
 from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetch_connections import EXTRA_WAIT_MS, BrokerConnections, FetchConnection, FetchConnections
 from multilane.client.fetch.fetch_session import FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, close_request
-from multilane.client.fetch.reader import FetchPolicy, Reader
+from multilane.client.fetch.reader import FetchSettings, Reader
 from multilane.client.fetch.shares import Shares
 from multilane.client.fetch.wanted_partitions import WantedPartition
 from multilane.client.net.requests import NEVER, RawResponse, UnsentRequest
@@ -40,7 +40,7 @@ class FetchContext:
     """What fetching needs from the network thread; `close_connections` closes the connections of an owner. Nothing is
     fetched before `can_decode`."""
 
-    decode: Callable[[np.ndarray, list[DecodeTask], FetchPolicy], None]
+    decode: Callable[[np.ndarray, list[DecodeTask], FetchSettings], None]
     close_connections: Callable[[str], None]
     observer: Observer = NO_OBSERVER
     can_decode: Callable[[], bool] = lambda: True
@@ -50,7 +50,7 @@ class FetchContext:
 class FetchRequests:
     """`release` ends wanted partitions and returns their cursors, with their readers."""
 
-    policy: FetchPolicy
+    settings: FetchSettings
     context: FetchContext
     connections: FetchConnections
     shares: Shares
@@ -60,7 +60,7 @@ class FetchRequests:
     _close_requests: list[UnsentRequest] = field(default_factory=list)
 
     def send(self, broker: BrokerConnections, now: float) -> list[UnsentRequest]:
-        pace = self.policy.pace
+        pace = self.settings.pace
         ready = [c for c in broker if c.carried and c.state.may_send(now) and now >= c.paced_until(pace)]
         ready.sort(key=lambda c: not c.added)  # when room is short, those that waited for it go first
         sent = []
@@ -73,10 +73,12 @@ class FetchRequests:
     def pace_wait(self, broker: BrokerConnections, now: float) -> float:
         """Seconds until the pace allows a free connection to send."""
         resting = (connection for connection in broker.base if connection.carried and connection.state.may_send(now))
-        return min((max(0.0, connection.paced_until(self.policy.pace) - now) for connection in resting), default=NEVER)
+        return min(
+            (max(0.0, connection.paced_until(self.settings.pace) - now) for connection in resting), default=NEVER
+        )
 
     def _request(self, connection: FetchConnection, peers: list[FetchConnection], now: float) -> UnsentRequest:
-        kind = self.policy.kind
+        kind = self.settings.kind
         limit = self.shares.limit(connection, peers)
         turn = self.connections.next_turn()
         for wanted in connection.added:
@@ -101,7 +103,7 @@ class FetchRequests:
             at_least=FETCH_AT_LEAST,
             at_most=None if not connection.without_topic_id else FETCH_WITH_TOPIC_IDS - 1,
             raw=True,
-            client_id=self.policy.client_id,
+            client_id=self.settings.client_id,
         )
 
     def close_extra(self, broker: BrokerConnections, connection: FetchConnection) -> None:
@@ -143,7 +145,7 @@ class FetchRequests:
             self.answers.ends.setdefault(wanted.partition, wanted.offset)
             self.release((wanted,))
         if tasks:
-            self.context.decode(raw.frame, tasks, self.policy)
+            self.context.decode(raw.frame, tasks, self.settings)
 
     def _on_failure(self, connection: FetchConnection, error: MultilaneError, now: float) -> None:
         owners = self.release(tuple(connection.carried.values()))

@@ -21,7 +21,7 @@ from multilane.client.fetch.cursor import Cursor, Phase
 from multilane.client.fetch.fetch_connections import BrokerConnections, FetchConnections
 from multilane.client.fetch.fetch_requests import FetchContext, FetchRequests
 from multilane.client.fetch.placing import Placing
-from multilane.client.fetch.reader import FetchPolicy, Reader
+from multilane.client.fetch.reader import FetchSettings, Reader
 from multilane.client.fetch.shares import Shares
 from multilane.client.fetch.wanted_partitions import WantedKey, WantedPartition, WantedPartitions
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
@@ -35,9 +35,9 @@ log = logger(__name__)
 
 
 class FetchManager:
-    def __init__(self, metadata: MetadataManager, policy: FetchPolicy, context: FetchContext, owner: str) -> None:
+    def __init__(self, metadata: MetadataManager, settings: FetchSettings, context: FetchContext, owner: str) -> None:
         self._metadata = metadata
-        self._policy = policy
+        self._settings = settings
         self._context = context
         self._owner = owner
         self._readers: dict[Reader, None] = {}
@@ -45,16 +45,22 @@ class FetchManager:
         self._timers: list[tuple[float, int, Cursor, Reader]] = []
         self._numbers = count()
         self._unplaced: dict[NodeId, list[WantedPartition]] = {}  # only within a poll
-        self._held: dict[NodeId, tuple[float, dict[Cursor, Reader]]] = {}  # until when, for lack of a connection
+        self._without_connection: dict[NodeId, tuple[float, dict[Cursor, Reader]]] = {}  # and until when
         self._leaderless: dict[Cursor, Reader] = {}
         self._cluster = metadata.cluster
         self._wanted = WantedPartitions()
-        self._connections = FetchConnections(owner, policy.connections, policy.backoff)
-        self._answers = Answers(metadata, self._wanted, policy, context.observer, self.look_at, self._later)
-        self._shares = Shares(self._wanted, policy.kind.max_bytes, self._answers.is_at_end, self.look_at)
+        self._connections = FetchConnections(owner, settings.connections, settings.backoff)
+        self._answers = Answers(metadata, self._wanted, settings, context.observer, self.look_at, self._later)
+        self._shares = Shares(self._wanted, settings.kind.max_bytes, self._answers.is_at_end, self.look_at)
         self._placing = Placing(self._connections, self._answers.lag, self._shares.tight, self._release)
         self._requests = FetchRequests(
-            policy, context, self._connections, self._shares, self._answers, metadata.request_update, self._release_all
+            settings,
+            context,
+            self._connections,
+            self._shares,
+            self._answers,
+            metadata.request_update,
+            self._release_all,
         )
 
     # --- readers -----------------------------------------------------------------------------------------------------
@@ -106,7 +112,7 @@ class FetchManager:
         for node, broker in self._connections.in_turn():
             spare, moved = self._placing.fold(broker, now) if broker.extras else ([], [])
             unplaced = [wanted for wanted in (*self._unplaced.pop(node, ()), *moved) if wanted.cursors]
-            self._hold(node, broker, self._placing.assign(broker, unplaced, now), now)
+            self._wait_for_connection(node, broker, self._placing.assign(broker, unplaced, now), now)
             sent = self._requests.send(broker, now)
             if sent:
                 broker.served = self._connections.next_turn()
@@ -120,7 +126,7 @@ class FetchManager:
     def _wait(self, now: float) -> float:
         if self._fresh:
             return 0.0
-        times = [until for until, _ in self._held.values()] + [timer[0] for timer in self._timers[:1]]
+        times = [until for until, _ in self._without_connection.values()] + [timer[0] for timer in self._timers[:1]]
         return max(0.0, min(times, default=NEVER) - now)
 
     def _resume_with_leader(self) -> None:
@@ -179,10 +185,10 @@ class FetchManager:
         while self._timers and self._timers[0][0] <= now:
             _, _, cursor, reader = heapq.heappop(self._timers)
             self._fresh[cursor] = reader
-        for node, (until, held) in tuple(self._held.items()):
+        for node, (until, cursors) in tuple(self._without_connection.items()):
             if now >= until or any(connection.state.may_send(now) for connection in self._connections.to(node)):
-                self._fresh.update(held)
-                del self._held[node]
+                self._fresh.update(cursors)
+                del self._without_connection[node]
         leaderless = self._look_at_fresh(now)
         self._shares.resume()
         if self._look_at_fresh(now) or leaderless:
@@ -263,13 +269,15 @@ class FetchManager:
     def _later(self, reader: Reader, cursor: Cursor, time: float) -> None:
         heapq.heappush(self._timers, (time, next(self._numbers), cursor, reader))
 
-    def _hold(self, node: NodeId, broker: BrokerConnections, waiting: list[WantedPartition], now: float) -> None:
+    def _wait_for_connection(
+        self, node: NodeId, broker: BrokerConnections, waiting: list[WantedPartition], now: float
+    ) -> None:
         if not waiting:
             return
-        held = self._held.setdefault(node, (NEVER, {}))[1]
+        cursors = self._without_connection.setdefault(node, (NEVER, {}))[1]
         for wanted in waiting:
-            held.update(self._wanted.end(wanted))
-        self._held[node] = (now + self._placing.wait(broker, now), held)
+            cursors.update(self._wanted.end(wanted))
+        self._without_connection[node] = (now + self._placing.wait(broker, now), cursors)
 
 
 def _is_still_at(cursor: Cursor, reader: Reader, wanted: WantedPartition) -> bool:

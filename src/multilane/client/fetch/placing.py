@@ -46,14 +46,14 @@ class Placing:
     def assign(self, broker: BrokerConnections, unplaced: list[WantedPartition], now: float) -> list[WantedPartition]:
         """Assigns each to a connection, least recently requested first. Returns those that have to wait."""
         free = broker.free(now)
-        held = []
+        left: list[WantedPartition] = []
         for wanted in sorted(unplaced, key=lambda w: w.served):
             connection = self._home(free, wanted) or self._extra(broker, wanted, now)
             if connection is None:
-                held.append(wanted)
+                left.append(wanted)
             else:
                 connection.carry(wanted, self._lag(wanted))
-        return held
+        return left
 
     def fold(self, broker: BrokerConnections, now: float) -> tuple[list[FetchConnection], list[WantedPartition]]:
         """Extra connections that are no longer needed, and the partitions that free connections take over from them."""
@@ -75,7 +75,7 @@ class Placing:
         return spare, moved
 
     def wait(self, broker: BrokerConnections, now: float) -> float:
-        """Seconds until a connection may become available to held partitions by time alone."""
+        """Seconds until a connection may become available to partitions without one by time alone."""
         waits = [connection.state.wait(now) for connection in broker]
         waits += [
             max(0.0, connection.sent_at + ANSWERS_WITHIN - now)

@@ -28,9 +28,9 @@ SMALLEST_FETCH: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class FetchPolicy:
+class FetchSettings:
     """The class of a fetch: settings that a request holds once, or that decide how an answer is decoded. Readers with
-    the same policy share requests, answers and blocks."""
+    the same settings share requests, answers and blocks."""
 
     kind: FetchClass
     backoff: RequestBackoff
@@ -62,22 +62,22 @@ class Reader:
         "min_room",
         "on_error",
         "partition_max_bytes",
-        "policy",
         "reserved",
         "send_event",
+        "settings",
         "waiting_for_room",
     )
 
     def __init__(
         self,
-        policy: FetchPolicy,
+        settings: FetchSettings,
         cursors: CursorTable,
         buffer: FetchBuffer,
         partition_max_bytes: int,
         on_error: ErrorHandlers,
         send_event: Callable[[ApplicationEvent], None],
     ) -> None:
-        self.policy = policy
+        self.settings = settings
         self.cursors = cursors
         self.buffer = buffer
         self.partition_max_bytes = partition_max_bytes

@@ -150,7 +150,7 @@ class CommitManager:
         if not self._queue:
             return NOTHING
         is_stale = self._stale is not None and self._stale == self._listeners.identity()
-        return self._requests.next_requests(now, self._queue.next_deadline, self._request, is_held=is_stale)
+        return self._requests.next_requests(now, self._queue.next_deadline, self._request, is_paused=is_stale)
 
     # --- what may be sent --------------------------------------------------------------------------------------------
 

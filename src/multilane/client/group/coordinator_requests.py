@@ -89,15 +89,15 @@ class CoordinatorRequests:
         return self._last_error if self._state.failures else None
 
     def next_requests(
-        self, now: float, deadline: float, request: Callable[[NodeId], UnsentRequest], *, is_held: bool = False
+        self, now: float, deadline: float, request: Callable[[NodeId], UnsentRequest], *, is_paused: bool = False
     ) -> Poll:
-        """Send a request if one may leave. `deadline`: when the first caller gives up. While requests are held, the
+        """Send a request if one may leave. `deadline`: when the first caller gives up. While requests are paused, the
         coordinator is looked up and nothing is sent."""
         patience = max(0.0, deadline - now)
         if not self._state.may_send(now):
             return Poll(wait=min(patience, self._state.wait(now)))
         node = self._coordinators.of(self._group)
-        if node is None or is_held:
+        if node is None or is_paused:
             return Poll(wait=patience)
         unsent = request(node)
         self._state.sent()

@@ -23,7 +23,7 @@ from multilane.config.app.shape import key_of
 from multilane.config.app.sharing import shares, with_clusters
 from multilane.config.app.units import format_duration
 from multilane.config.consumer import parse_consumer
-from multilane.config.properties import Scope
+from multilane.config.properties import UsedBy
 from multilane.config.tuning import Advice, SessionLimits, of_session, of_settings
 from multilane.errors import ConfigError
 
@@ -34,7 +34,7 @@ _SHARED: Final = {
     "retry": "each group also handles what failed in the others",
     "error": "none of them can be paused, replayed or counted alone",
 }
-_CONSUMER: Final = frozenset({Scope.CONSUMER})
+_CONSUMER: Final = frozenset({UsedBy.CONSUMER})
 _HOUR_STEP: Final = re.compile(r"\d+ \*/(\d+) \* \* \*")
 
 

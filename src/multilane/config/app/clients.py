@@ -17,7 +17,7 @@ from multilane.config.app.cluster import Auth, ClusterConfig, ErrorConfig, Produ
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.kafka_names import canonical, owner
 from multilane.config.app.model import ShovelConfig
-from multilane.config.properties import Scope
+from multilane.config.properties import UsedBy
 from multilane.errors import ConfigError
 from multilane.secret import Secret
 
@@ -40,8 +40,8 @@ PRODUCER_KEYS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
     "max_message_bytes": ("max.request.size", int),
     "compression": ("compression.type", str),
 }
-_OF_READERS: Final = frozenset({Scope.CLIENT, Scope.CONSUMER})
-_OF_PRODUCERS: Final = frozenset({Scope.CLIENT, Scope.PRODUCER})
+_USED_BY_CONSUMERS: Final = frozenset({UsedBy.EVERY_CLIENT, UsedBy.CONSUMER})
+_USED_BY_PRODUCERS: Final = frozenset({UsedBy.EVERY_CLIENT, UsedBy.PRODUCER})
 # Acknowledged copies rely on these; no setting may weaken them for retry and error topics. The topic limits the size of
 # a copy: a limit of ours would keep a record that one topic stored out of the next.
 _DURABLE: Final = {"acks": "all", "enable.idempotence": True, "max.request.size": 1_000_000_000}
@@ -69,7 +69,7 @@ def producer_properties(cluster: ClusterConfig, *, durable: bool) -> dict[str, o
     made = _connection(cluster)
     settings = cluster.producer
     _overlay(made, _written(settings, PRODUCER_KEYS, given=False))
-    _overlay(made, canonical(cluster.properties, _OF_PRODUCERS))
+    _overlay(made, canonical(cluster.properties, _USED_BY_PRODUCERS))
     _overlay(made, _written(settings, PRODUCER_KEYS, given=True))
     if durable:
         made = for_copies(made)
@@ -85,32 +85,32 @@ def for_copies(properties: Mapping[str, object]) -> dict[str, object]:
 
 def of_readers(properties: Mapping[str, object]) -> dict[str, object]:
     """The properties among these that are for consumers."""
-    return canonical(properties, _OF_READERS)
+    return canonical(properties, _USED_BY_CONSUMERS)
 
 
 def of_producers(properties: Mapping[str, object]) -> dict[str, object]:
     """The properties among these that are for producers."""
-    return canonical(properties, _OF_PRODUCERS)
+    return canonical(properties, _USED_BY_PRODUCERS)
 
 
 def admin_properties(cluster: ClusterConfig) -> dict[str, object]:
     """The properties of an Admin: the connection's."""
     made = _connection(cluster)
-    _overlay(made, canonical(cluster.properties, frozenset({Scope.CLIENT})))
+    _overlay(made, canonical(cluster.properties, frozenset({UsedBy.EVERY_CLIENT})))
     return made
 
 
 def _reader(config: ReaderConfig, cluster: ClusterConfig) -> dict[str, object]:
     made = _connection(cluster) | {"group.id": config.group_id}
     _overlay(made, _written(config, READER_KEYS, given=False))
-    _overlay(made, canonical(cluster.properties, _OF_READERS))
+    _overlay(made, canonical(cluster.properties, _USED_BY_CONSUMERS))
     _overlay(made, _written(config, READER_KEYS, given=True))
-    _overlay(made, canonical(config.properties, _OF_READERS))
+    _overlay(made, canonical(config.properties, _USED_BY_CONSUMERS))
     if made.get("group.protocol") == "auto":
         made.pop("group.protocol")
     if str(made.get("group.protocol", "")).lower() != "classic":
         # Under `auto` they would select the classic protocol; only a property does that on purpose.
-        explicit = canonical(cluster.properties, _OF_READERS) | canonical(config.properties, _OF_READERS)
+        explicit = canonical(cluster.properties, _USED_BY_CONSUMERS) | canonical(config.properties, _USED_BY_CONSUMERS)
         made = {name: value for name, value in made.items() if name not in CLASSIC_ONLY or name in explicit}
     return made | {"enable.auto.commit": False}
 

@@ -96,6 +96,12 @@ class DetachAfter(Frozen):
     bytes: Annotated[int, size(1)] = setting("Bytes of one partition that wait for it.", 16 * MEGABYTE)
 
 
+class ResultsConfig(Frozen):
+    """Where what a listener returns is published."""
+
+    topic: TopicName = setting("The topic for results, on the consumer's cluster.")
+
+
 class ConsumerGroupConfig(Frozen):
     """`topic` is the key `name`; `name` is the name of the entry."""
 
@@ -107,6 +113,9 @@ class ConsumerGroupConfig(Frozen):
     cluster: Text = setting("The name of the cluster.")
     retry: TopicName | None = setting("The retry topic; read by the same group.", None)
     error: TopicName | None = setting("The error topic.", None)
+    results: ResultsConfig | None = setting(
+        "Where what the listener returns is published, before its record is settled.", None
+    )
     retry_count: Annotated[int, whole(0, 1_000_000)] = setting(
         "How often a failed record is retried from the retry topic; 0 with a retry topic means 1.",
         derived=lambda known: 1 if known.get("retry") else 0,

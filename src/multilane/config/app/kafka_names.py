@@ -15,7 +15,7 @@ from typing import Annotated, Final
 from multilane.config.app.files.tree import Branch, Listing, Scalar
 from multilane.config.app.kinds import FieldKind, Unfit, text_of
 from multilane.config.producer import PRODUCER_PROPERTIES, parse_producer
-from multilane.config.properties import Property, Scope
+from multilane.config.properties import Property, UsedBy
 from multilane.config.properties import PropertyKind as ValueKind
 from multilane.config.spelling import PROPERTIES, fold, lookup
 from multilane.config.values import read
@@ -31,7 +31,7 @@ def _by_name(rows: Iterable[Property]) -> dict[str, Property]:
 
 _PRODUCER_ROWS: Final = _by_name(PRODUCER_PROPERTIES)
 _ROWS: Final = _by_name(PROPERTIES.values())
-_READER_SCOPES: Final = frozenset({Scope.CLIENT, Scope.CONSUMER})
+_USED_BY_CONSUMERS: Final = frozenset({UsedBy.EVERY_CLIENT, UsedBy.CONSUMER})
 # The check of any other property of a producer needs an address; any address will do.
 _ANY_BROKER: Final[dict[str, object]] = {"bootstrap.servers": "localhost:9092"}
 
@@ -42,7 +42,7 @@ class PropertyMeaning:
 
     name: str
     row: Property
-    scope: Scope
+    used_by: UsedBy
 
     @property
     def secret(self) -> bool:
@@ -74,17 +74,17 @@ def _known(key: str) -> PropertyMeaning | None:
 
 def _of_row(key: str, row: Property) -> PropertyMeaning:
     scaled = any(fold(key) == other for other, _ in row.scaled_aliases)
-    return PropertyMeaning(key if scaled else row.name, row, row.scope)
+    return PropertyMeaning(key if scaled else row.name, row, row.used_by)
 
 
 def fault(key: str, value: object) -> str:
     """What is wrong with one property by itself; empty if nothing is."""
     try:
         found = meaning(key)
-        if found.scope is Scope.PRODUCER:
+        if found.used_by is UsedBy.PRODUCER:
             _check_producer(found, key, value)
         else:
-            read({key: value}, _READER_SCOPES)
+            read({key: value}, _USED_BY_CONSUMERS)
     except ConfigError as error:
         return str(error)
     return ""
@@ -97,10 +97,10 @@ def _check_producer(found: PropertyMeaning, key: str, value: object) -> None:
     parse_producer({**_ANY_BROKER, **partners, key: value})
 
 
-def canonical(properties: Mapping[str, object], scopes: frozenset[Scope]) -> dict[str, object]:
-    """The properties of these scopes, under the names in the tables."""
+def canonical(properties: Mapping[str, object], wanted: frozenset[UsedBy]) -> dict[str, object]:
+    """The properties that these clients use, under the names in the tables."""
     named = ((meaning(key), value) for key, value in properties.items())
-    return {found.name: value for found, value in named if found.scope in scopes}
+    return {found.name: value for found, value in named if found.used_by in wanted}
 
 
 def owner(name: str) -> str:

@@ -22,7 +22,7 @@ from multilane.config.app.model import ProducerTopicConfig, ShovelConfig
 from multilane.config.app.registry import SchemaRegistryConfig
 from multilane.config.app.schedule import NotASchedule, Schedule
 from multilane.config.app.shape import Frozen, key_of
-from multilane.config.properties import Scope
+from multilane.config.properties import UsedBy
 from multilane.errors import ConfigError
 
 _PROPERTIES: Final = "properties"
@@ -66,6 +66,12 @@ def _topics(config: ConsumerGroupConfig) -> Iterator[RuleFinding]:
         if topic == config.topic:
             what = f"the {field} topic is the consumed topic: a failed record would come back at once"
             yield RuleFinding((field,), what, "use a separate topic", (("topic",),))
+    if config.results is not None and config.results.topic in (config.topic, config.retry, config.error):
+        what = f"the results topic is also a topic of the consumer's records, {config.results.topic}"
+        yield RuleFinding(("results", "topic"), what, "use a separate topic", (("topic",), ("retry",), ("error",)))
+    if config.results is not None and config.ack == "manual":
+        what = "with ack: manual a function has returned before its records are done"
+        yield RuleFinding(("results",), what, "set ack: auto, or publish in the function", (("ack",),))
     if config.retry is not None and config.retry == config.error:
         what = "the error topic is the retry topic: a record would be retried forever"
         yield RuleFinding(("error",), what, "use separate topics", (("retry",),))
@@ -188,7 +194,7 @@ def _clash(config: Frozen, key: str, value: object, steps: KeyPath, at_cluster: 
         yield RuleFinding(steps, "clientId sets the name", "remove it here")
     elif name == "enable.auto.commit" and str(value).strip().lower() != "false":
         yield RuleFinding(steps, "multilane commits settled records itself, without auto-commit", "remove it")
-    elif found.scope is Scope.PRODUCER and not at_cluster:
+    elif found.used_by is UsedBy.PRODUCER and not at_cluster:
         yield RuleFinding(steps, "it is a producer property", "move it to the cluster's `properties`")
     else:
         yield from _twice(config, name, steps)

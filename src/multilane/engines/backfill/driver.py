@@ -25,7 +25,7 @@ from multilane.engines.backfill.worker import BackfillTask
 from multilane.engines.channel.channel import ChannelMessage, MessageChannel
 from multilane.engines.channel.inbox import DriverInbox
 from multilane.engines.moves import moved
-from multilane.engines.task import TaskPlan
+from multilane.engines.task import TaskSpec
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.progress import SETTLED, Progress
 from multilane.logs import logger
@@ -45,7 +45,7 @@ _RATE_OVER: Final = 5  # writes
 class Job(Protocol):
     """Runs the tasks: Spark."""
 
-    def start(self, plan: TaskPlan, tasks: int, on_end: Callable[[Exception | None], object]) -> None: ...
+    def start(self, spec: TaskSpec, tasks: int, on_end: Callable[[Exception | None], object]) -> None: ...
 
     def cancel(self) -> None: ...
 
@@ -59,7 +59,7 @@ class ProgressStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillRunPlan:
+class BackfillRunSpec:
     """How to run a backfill."""
 
     tasks: int
@@ -80,7 +80,7 @@ class BackfillStatus:
     """The progress of a run, for display."""
 
     records: int  # settled in this run, including failed ones
-    failed: int  # in all runs of this round
+    failed: int  # in all runs of this pass
     remaining: int  # offsets: at least the number of records
     seconds: float  # of this run, since its first task began
     rate: float  # records a second over the last seconds
@@ -89,7 +89,7 @@ class BackfillStatus:
 class BackfillDriver:
     """For one run. `stop` may be called before it begins."""
 
-    _plan: BackfillRunPlan
+    _spec: BackfillRunSpec
     _job: Job
     _shares: list[list[int]]
     _start_by: float
@@ -132,15 +132,15 @@ class BackfillDriver:
 
     # --- life --------------------------------------------------------------------------------------------------------
 
-    def run(self, plan: BackfillRunPlan, job: Job) -> None:
+    def run(self, spec: BackfillRunSpec, job: Job) -> None:
         """Run until everything is done, until every task has ended after `stop`, or until a permanent failure."""
-        self._plan, self._job, self._shares = plan, job, self._progress.shares(plan.tasks)
-        self._start_by = self._clock.monotonic() + plan.start_seconds
+        self._spec, self._job, self._shares = spec, job, self._progress.shares(spec.tasks)
+        self._start_by = self._clock.monotonic() + spec.start_seconds
         self.progress.begin(self._clock.monotonic())
-        address = self._inbox.open(plan.bind, plan.host, len(self._shares), self)
+        address = self._inbox.open(spec.bind, spec.host, len(self._shares), self)
         try:
-            task_plan = TaskPlan(plan.factory, plan.target, plan.home, plan.log_level, address, token=self._inbox.token)
-            self._job.start(task_plan, len(self._shares), lambda error: self._inbox.put(partial(self._on_ended, error)))
+            task_spec = TaskSpec(spec.factory, spec.target, spec.home, spec.log_level, address, token=self._inbox.token)
+            self._job.start(task_spec, len(self._shares), lambda error: self._inbox.put(partial(self._on_ended, error)))
             while self._state not in OVER:
                 self._inbox.handle_next(
                     self._write_at if self._deadline is None else min(self._write_at, self._deadline)
@@ -186,7 +186,7 @@ class BackfillDriver:
         if self._deadline is not None and now >= self._deadline:
             self._cancel_job(now)
         if self._state is BackfillState.STARTING and now >= self._start_by:
-            self._fail(SparkStartError(with_cause(no_slot(self._plan.start_seconds))))
+            self._fail(SparkStartError(with_cause(no_slot(self._spec.start_seconds))))
         if now >= self.progress.due:
             self.progress.log_progress(now)
         if now >= self._write_at:
@@ -211,7 +211,7 @@ class BackfillDriver:
         self._deadline = now + _CUT_SECONDS
         late = ", ".join(map(str, self._inbox))
         if late:
-            text = f"tasks {late} did not end within {self._plan.drain_seconds:g} s and were cancelled"
+            text = f"tasks {late} did not end within {self._spec.drain_seconds:g} s and were cancelled"
             self._failure = self._failure or MemberFailed(f"{text}: their records in flight will be reprocessed")
         self._job.cancel()
 
@@ -228,7 +228,7 @@ class BackfillDriver:
             self._move(BackfillState.STOPPED)
         elif self._state in AT_WORK:
             self._move(BackfillState.DRAINING)
-            self._deadline = self._clock.monotonic() + self._plan.drain_seconds
+            self._deadline = self._clock.monotonic() + self._spec.drain_seconds
             for number in self._inbox:
                 self._inbox.send(number, ToTask.END)
             self._cancel_when_alone()
@@ -298,8 +298,8 @@ class BackfillDriver:
             progress.plan.topic,
             {partition: progress.positions[partition] for partition in mine},
             {partition: progress.plan.offset_ranges[partition][1] for partition in mine},
-            self._plan.to_error_topic,
-            self._plan.skips_deleted,
+            self._spec.to_error_topic,
+            self._spec.skips_deleted,
             {partition: progress.epochs[partition] for partition in mine if partition in progress.epochs},
             progress.plan.topic_id,
         )

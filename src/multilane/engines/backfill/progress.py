@@ -123,8 +123,8 @@ class BackfillProgress:
     positions: dict[int, SettledOffsets]
     records: int = 0  # settled so far, in all runs
     seconds: float = 0.0  # of work, in all runs
-    round: int = 1  # increases when the failed records are reprocessed
-    failed: set[tuple[int, int]] = field(default_factory=set)  # partition and offset, of this round
+    pass_number: int = 1  # increases when the failed records are reprocessed
+    failed: set[tuple[int, int]] = field(default_factory=set)  # partition and offset, of this pass
     epochs: dict[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
 
     def note(self, report: ProgressReport) -> tuple[ExhaustedRecord, ...]:
@@ -182,14 +182,14 @@ class BackfillProgress:
         self.positions[partition] = _before(self.plan.offset_ranges[partition][1], (max(offset, first), kept))
         return before - self.remaining_of(partition)
 
-    def begin_round_of_failed(self) -> None:
+    def begin_pass_over_failed(self) -> None:
         """Reprocess only the failed records of a finished backfill."""
         for partition, (_, end) in self.plan.offset_ranges.items():
             offsets = sorted(offset for failed_in, offset in self.failed if failed_in == partition)
             edges = [*offsets, end]
             gaps = [(low + 1, high - 1) for low, high in zip(offsets, edges[1:], strict=True) if high - low > 1]
             self.positions[partition] = edges[0], tuple(gaps)
-        self.round += 1
+        self.pass_number += 1
         self.failed = set()
 
     def shares(self, tasks: int) -> list[list[int]]:
@@ -204,7 +204,7 @@ class BackfillProgress:
     def to_json(self) -> Json:
         return {
             "format": _FORMAT,
-            "round": self.round,
+            "round": self.pass_number,
             "records": self.records,
             "failed": len(self.failed),
             "remaining": self.remaining,
@@ -228,7 +228,7 @@ def progress_from(plan: BackfillPlan, saved: Json) -> BackfillProgress:
         )
     except _DAMAGED:
         is_sound = False
-    if not is_sound or not all(type(n) is int for n in (progress.records, progress.round, *epochs.values())):
+    if not is_sound or not all(type(n) is int for n in (progress.records, progress.pass_number, *epochs.values())):
         raise ConfigError("the offsets in progress.json are damaged: start a new backfill with another --state")
     return progress
 

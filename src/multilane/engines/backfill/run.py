@@ -26,7 +26,7 @@ from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
 from multilane.engines.backfill.bounds import Bound, OffsetByPartition, bound_text, named_partitions, offset_ranges
-from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan, BackfillStatus
+from multilane.engines.backfill.driver import BackfillDriver, BackfillRunSpec, BackfillStatus
 from multilane.engines.backfill.job import BackfillJob
 from multilane.engines.backfill.log_checks import Logs, check_ends, check_settled, check_there
 from multilane.engines.backfill.progress import BackfillPlan, BackfillProgress
@@ -120,7 +120,7 @@ def _run(
     spark = start_session(master, f"multilane backfill {request.target} {config.name}", session_conf(settings))
     with ended_with(spark):
         bind, host = hosts_of(settings, spark)
-        plan = BackfillRunPlan(
+        spec = BackfillRunSpec(
             tasks=request.tasks or slots or len(progress.open_partitions),
             factory=_WORKER,
             target=request.target,
@@ -135,7 +135,7 @@ def _run(
         )
         on_step("waiting for the first task")
         title = f"multilane: {config.name} of {request.target} over {config.topic}"
-        driver.run(plan, BackfillJob(spark, uuid.uuid4().hex[:12], title))
+        driver.run(spec, BackfillJob(spark, uuid.uuid4().hex[:12], title))
 
 
 # --- the plan --------------------------------------------------------------------------------------------------------
@@ -219,13 +219,13 @@ def _check_same(
 
 def _select_failed(progress: BackfillProgress, files: StateFiles) -> None:
     if not progress.is_through:
-        if progress.round > 1:
-            return  # an earlier run of this round was interrupted
+        if progress.pass_number > 1:
+            return  # an earlier run of this pass was interrupted
         raise ConfigError("--failed-only needs a finished backfill: let this one finish first")
     if not progress.failed:
         raise ConfigError("no record has failed: --failed-only has nothing to do")
     log.info("reprocessing %d failed records of %s", len(progress.failed), files.failed_path(progress))
-    progress.begin_round_of_failed()
+    progress.begin_pass_over_failed()
 
 
 def _described(admin: Admin, topic: str) -> TopicDescription:

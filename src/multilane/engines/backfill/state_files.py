@@ -89,7 +89,8 @@ class StateFiles:
     # --- failed records ----------------------------------------------------------------------------------------------
 
     def failed_path(self, progress: BackfillProgress) -> Path:
-        return self.directory / ("failed.jsonl" if progress.round == 1 else f"failed-{progress.round}.jsonl")
+        number = progress.pass_number
+        return self.directory / ("failed.jsonl" if number == 1 else f"failed-{number}.jsonl")
 
     def list_failed(self, progress: BackfillProgress, failed: Iterable[ExhaustedRecord]) -> None:
         """Append them to the list."""

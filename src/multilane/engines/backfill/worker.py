@@ -27,7 +27,7 @@ from multilane.engines.backfill.progress import (
 )
 from multilane.engines.batches.messages import Json
 from multilane.engines.channel.channel import MessageChannel
-from multilane.engines.task import CLEANLY, TaskPlan, WorkerTask, ended_row, run_in_worker
+from multilane.engines.task import CLEANLY, TaskSpec, WorkerTask, ended_row, run_in_worker
 from multilane.errors import (
     AuthenticationError,
     BreakerOpen,
@@ -97,15 +97,15 @@ class BackfillWorker(Protocol):
         """Stop at once; from any thread, at any time. `run` raises."""
 
 
-def serve(plan: TaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
+def serve(spec: TaskSpec, batches: Iterator[Any]) -> Iterator[Any]:
     """The function of the job: returns a row for each task, with how it ended."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield ended_row(_NAME, number, run_task(plan, number))
+            yield ended_row(_NAME, number, run_task(spec, number))
 
 
-def run_task(plan: TaskPlan, number: int) -> str:
-    return run_in_worker(plan, number, _NAME, _make, _run)
+def run_task(spec: TaskSpec, number: int) -> str:
+    return run_in_worker(spec, number, _NAME, _make, _run)
 
 
 def _make(task: WorkerTask) -> tuple[BackfillWorker, BackfillTask] | None:

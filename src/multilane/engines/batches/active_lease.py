@@ -75,8 +75,8 @@ class ActiveLease:
     def release(self, held: Iterable[HeldRecord]) -> None:
         """Records that other workers held are settled: their keys resume."""
         if self.processor is not None:
-            fencing = {record for record in self.lease.held if record.fences}
-            self.processor.release_held([_record(record) for record in held if record in fencing])
+            blocking = {record for record in self.lease.held if record.blocks_key}
+            self.processor.release_held([_record(record) for record in held if record in blocking])
 
 
 async def build_for(
@@ -102,23 +102,23 @@ def shared_reading(lanes: GroupLanes) -> tuple[frozenset[str], dict[str, int]]:
     return frozenset(c.topic for c in configs), {c.name: c.detach_after.records for c in configs}
 
 
-def joint_starts(leases: Sequence[PartitionLease], shared: Collection[str], reach: Mapping[str, int]) -> Starts:
+def joint_starts(leases: Sequence[PartitionLease], shared: Collection[str], max_behind: Mapping[str, int]) -> Starts:
     """Where reading begins. Triggers share the partitions of the topics in `shared`: there it is the lowest position of
-    those that are within their reach of the furthest; the others read on their own until they have caught up. `reach`
-    by trigger: how many records it may be behind."""
+    those that are within `max_behind` records (by trigger) of the furthest; the others read on their own until they
+    have caught up."""
     found: dict[TopicPartition, dict[str, Start]] = {}
     for lease in leases:
         for partition, start in lease.starts.items():
             found.setdefault(partition, {})[lease.consumer] = start
-    return {p: _joint(own, reach) if p.topic in shared else next(iter(own.values())) for p, own in found.items()}
+    return {p: _joint(own, max_behind) if p.topic in shared else next(iter(own.values())) for p, own in found.items()}
 
 
-def _joint(starts: Mapping[str, Start], reach: Mapping[str, int]) -> Start:
+def _joint(starts: Mapping[str, Start], max_behind: Mapping[str, int]) -> Start:
     known = {name: start for name, start in starts.items() if start.offset >= 0}
     if not known:
         return next(iter(starts.values()))
     furthest = max(start.offset for start in known.values())
-    near = [start for name, start in known.items() if furthest - start.offset <= reach[name]]
+    near = [start for name, start in known.items() if furthest - start.offset <= max_behind[name]]
     lowest = min(start.offset for start in near)
     ids = {start.topic_id for start in known.values()}
     claiming = max(known.values(), key=lambda start: start.claimed_end)  # in one log its epoch is the newest
@@ -136,8 +136,8 @@ def partition_of(record: Record) -> TopicPartition:
     return TopicPartition(record.topic, record.partition)
 
 
-def held_record(record: Record, *, fences: bool) -> HeldRecord:
-    return HeldRecord(partition_of(record), record.offset, record.key, fences)
+def held_record(record: Record, *, blocks_key: bool) -> HeldRecord:
+    return HeldRecord(partition_of(record), record.offset, record.key, blocks_key)
 
 
 def _record(held: HeldRecord) -> Record:
@@ -145,5 +145,5 @@ def _record(held: HeldRecord) -> Record:
 
 
 def _handover(lease: PartitionLease) -> Handover:
-    keys = tuple(record.key for record in lease.held if record.fences)
+    keys = tuple(record.key for record in lease.held if record.blocks_key)
     return Handover(keys, {(record.topic, record.offset): record for record in lease.retries})

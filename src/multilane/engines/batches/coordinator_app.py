@@ -36,6 +36,7 @@ from multilane.lanes.log_check import LogCheck
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
 from multilane.metrics.observer import Count, Duration, Gauge, Observer, ReportBuffer
+from multilane.runtime.beside_member import beside_member
 from multilane.runtime.gauges import group_gauges, unit_gauges
 from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.shared_lanes import SharedLanes, grouped
@@ -158,6 +159,11 @@ class CoordinatorGroup:
             config.group_id,
             ", ".join(self._lanes.source.topics.names),
         )
+        on_committed = partial(setattr, member, "on_committed")
+        async with beside_member(self._lanes, consumer, on_committed, self._clock, self._observer):
+            await self._take_part(consumer, member, timing.drain)
+
+    async def _take_part(self, consumer: AsyncConsumer, member: GroupMembership[Remote], drain: float) -> None:
         member.join()
         watching = asyncio.create_task(self._watch_ends())
         try:
@@ -167,7 +173,7 @@ class CoordinatorGroup:
                 with suppress(WakeupError):
                     await consumer.poll(min(_POLL, member.until_commit))
                 await member.commit_when_due()
-                await self._begin_new_logs(timing.drain)
+                await self._begin_new_logs(drain)
         finally:
             watching.cancel()
             await member.leave()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from multilane.client.group.membership import Identity
 from multilane.clock import Clock, SystemClock
-from multilane.engines.batches.lease_coordinator import CoordinatorPlan, members_from
+from multilane.engines.batches.lease_coordinator import CoordinatorSpec, members_from
 from multilane.engines.batches.messages import FromDriver, ToDriver
 from multilane.engines.batches.states import QUERY_TRANSITIONS, QueryState
 from multilane.engines.channel.channel import ChannelMessage, MessageChannel
@@ -80,19 +80,19 @@ class QuerySupervisor:
 
     # --- life --------------------------------------------------------------------------------------------------------
 
-    def run(self, spark: SparkSession, plan: CoordinatorPlan, drain_seconds: float) -> None:
+    def run(self, spark: SparkSession, spec: CoordinatorSpec, drain_seconds: float) -> None:
         """Until `stop` and the end of the query, or until a permanent failure."""
         from multilane.spark.query_listener import listening
 
         self._spark, self._drain_seconds = spark, drain_seconds
         with listening(spark, self._observer, log_every=None):  # the log has the members' counts
-            self._run(plan)
+            self._run(spec)
         if self._failure is not None:
             raise self._failure
 
-    def _run(self, plan: CoordinatorPlan) -> None:
-        server = ChannelServer(plan.bind, plan.host, plan.token, self._receive)
-        self._plan = replace(plan, driver=server.address)
+    def _run(self, spec: CoordinatorSpec) -> None:
+        server = ChannelServer(spec.bind, spec.host, spec.token, self._receive)
+        self._spec = replace(spec, driver=server.address)
         directory = tempfile.mkdtemp(prefix="multilane-", dir=_MEMORY if _MEMORY.is_dir() else None)
         self.progress.begin(self._clock.monotonic())
         try:
@@ -110,15 +110,15 @@ class QuerySupervisor:
         """From any thread, also from a signal handler."""
         self._events.put(self._drain)
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread. A coordinator that starts later gets them too."""
-        self._events.put(partial(self._steer, consumer, overrides))
+        self._events.put(partial(self._apply_overrides, consumer, overrides))
 
-    def _steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def _apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         self._overrides[consumer] = overrides
         if self._channel is not None:
             with suppress(ChannelLost):  # the thread that receives on it reports the loss
-                self._channel.send(FromDriver.STEER, consumer=consumer, steering=overrides.to_json())
+                self._channel.send(FromDriver.APPLY_OVERRIDES, consumer=consumer, steering=overrides.to_json())
 
     def _next_event(self) -> None:
         due = [at for at in (self._start_at, self._stop_at, self._deadline, self.progress.due) if at is not None]
@@ -155,9 +155,9 @@ class QuerySupervisor:
         self._started_at = now
         checkpoint = self._checkpoints / str(self._failures)
         shutil.rmtree(checkpoint, ignore_errors=True)
-        title = job_name(self._plan.target, self._plan.consumers)  # shown for each batch and job
+        title = job_name(self._spec.target, self._spec.consumers)  # shown for each batch and job
         try:
-            self._spark.dataSource.register(lanes_source(self._plan))
+            self._spark.dataSource.register(lanes_source(self._spec))
             rows = self._spark.readStream.format(FORMAT).load()
             writing = rows.writeStream.format("noop").queryName(title).options(**_NO_PROGRESS)
             self._query = query = writing.option("checkpointLocation", checkpoint.as_uri()).start()
@@ -243,7 +243,7 @@ class QuerySupervisor:
     def _on_connect(self, channel: MessageChannel) -> None:
         self._channel, self._channel_query = channel, self._query
         for consumer, overrides in self._overrides.items():
-            self._steer(consumer, overrides)
+            self._apply_overrides(consumer, overrides)
         if self._state is QueryState.DRAINING:
             self._request_stop()
 
@@ -256,7 +256,7 @@ class QuerySupervisor:
             self._move(QueryState.OVER)
         if self._state is QueryState.OVER or self._last_error:
             return
-        self._plan = replace(self._plan, former=self._members)
+        self._spec = replace(self._spec, former=self._members)
         if self._query is not None and self._query is self._channel_query:  # else it has ended, and another may run
             self._note_ending()
             self._last_error = "the query process died"
@@ -286,6 +286,6 @@ class QuerySupervisor:
                 self._stop_query()  # it is restarted
         elif kind == ToDriver.ASSEMBLED:  # a restarted query makes do with the slots that are left
             unwatch_executors()
-            self._plan = replace(self._plan, start_seconds=None)
+            self._spec = replace(self._spec, start_seconds=None)
         elif kind == ToDriver.ENDED and self._state is QueryState.DRAINING:
             self._move(QueryState.OVER)

@@ -81,7 +81,7 @@ def members_from(data: list[list[Any]]) -> Members:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorPlan:
+class CoordinatorSpec:
     """Everything that the query's process and the workers need."""
 
     run: str
@@ -103,14 +103,14 @@ class CoordinatorPlan:
 
 
 class LeaseCoordinator:
-    def __init__(self, plan: CoordinatorPlan, make: Callable[[str], LeasesPartitions]) -> None:
-        self._plan = plan
+    def __init__(self, spec: CoordinatorSpec, make: Callable[[str], LeasesPartitions]) -> None:
+        self._spec = spec
         self._make = make
         self._has_work = threading.Event()
         self._loop = asyncio.new_event_loop()
-        self._lease_table = LeaseTable(SystemClock(), plan.terms, self._has_work.set)
-        self._server = ChannelServer(plan.bind, plan.host, plan.token, self._receive_from_worker)
-        self._start_barrier = None if plan.start_seconds is None else StartBarrier(plan.tasks)
+        self._lease_table = LeaseTable(SystemClock(), spec.terms, self._has_work.set)
+        self._server = ChannelServer(spec.bind, spec.host, spec.token, self._receive_from_worker)
+        self._start_barrier = None if spec.start_seconds is None else StartBarrier(spec.tasks)
         self._made: Future[None] = Future()
         self._app: LeasesPartitions | None = None
         self._counts: list[Any] = []
@@ -154,20 +154,20 @@ class LeaseCoordinator:
         return asyncio.run_coroutine_threadsafe(self._planned(), self._loop).result(_PLAN_TIMEOUT)
 
     async def _planned(self) -> list[int]:
-        return self._lease_table.plan(self._plan.tasks) if self._start_barrier is None else self._start_barrier.numbers
+        return self._lease_table.plan(self._spec.tasks) if self._start_barrier is None else self._start_barrier.numbers
 
     # --- the application ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            channel = connect(self._plan.driver, self._plan.token)
+            channel = connect(self._spec.driver, self._spec.token)
         except ChannelLost as error:
             self._server.close()
             self._loop.close()
             self._made.set_exception(error)
             return
         try:
-            with in_worker_environment(self._plan.home, 0):
+            with in_worker_environment(self._spec.home, 0):
                 serving = self._loop.create_task(self._serve(channel))
                 despite_exits(lambda: self._loop.run_until_complete(serving), serving.done)
         except Exception as error:
@@ -187,7 +187,7 @@ class LeaseCoordinator:
     async def _serve(self, channel: MessageChannel) -> None:
         self._driver = channel
         try:
-            app = self._make(self._plan.target)
+            app = self._make(self._spec.target)
         except (Exception, SystemExit) as error:
             log.exception("cannot load the application in the query's process")
             channel.try_send(ToDriver.FAILED, error=in_short(error), is_refused=True)
@@ -200,7 +200,7 @@ class LeaseCoordinator:
         reporting = asyncio.create_task(self._report(channel, app))
         try:
             await self._await_tasks(channel)
-            await app.run(self._lease_table, self._plan.former)
+            await app.run(self._lease_table, self._spec.former)
         except Exception as error:
             log.exception("the application failed")
             channel.try_send(ToDriver.FAILED, error=in_short(error), is_refused=isinstance(error, ConfigError))
@@ -212,8 +212,8 @@ class LeaseCoordinator:
             channel.try_send(ToDriver.ENDED)
 
     async def _await_tasks(self, channel: MessageChannel) -> None:
-        """Wait until all tasks have found a slot, if the plan says so."""
-        start_barrier, seconds = self._start_barrier, self._plan.start_seconds
+        """Wait until all tasks have found a slot, if the spec says so."""
+        start_barrier, seconds = self._start_barrier, self._spec.start_seconds
         if start_barrier is None or seconds is None:
             return
         self._has_work.set()
@@ -241,19 +241,19 @@ class LeaseCoordinator:
             await asyncio.wait([self._loop.create_future()], timeout=_POLL)
 
     def _receive_from_driver(self, channel: MessageChannel, app: LeasesPartitions) -> None:
-        """Any message but `steer`, and the end of the channel, stops the run."""
-        while (message := channel.receive()) is not None and message["kind"] == FromDriver.STEER:
-            self._loop.call_soon_threadsafe(self._steer, message["consumer"], message["steering"])
+        """Any message but `APPLY_OVERRIDES`, and the end of the channel, stops the run."""
+        while (message := channel.receive()) is not None and message["kind"] == FromDriver.APPLY_OVERRIDES:
+            self._loop.call_soon_threadsafe(self._apply_overrides, message["consumer"], message["steering"])
         if message is None:
             log.warning("lost the driver: shutting down cleanly")
         self._is_stopping = True
         app.stop()
 
-    def _steer(self, consumer: str, overrides: dict[str, Any]) -> None:
+    def _apply_overrides(self, consumer: str, overrides: dict[str, Any]) -> None:
         """Workers that connect later get the overrides before their first lease."""
         self._overrides[consumer] = overrides
         for worker in list(self._workers):
-            worker.try_send(ToWorker.STEER, consumer=consumer, steering=overrides)
+            worker.try_send(ToWorker.APPLY_OVERRIDES, consumer=consumer, steering=overrides)
 
     async def _report(self, channel: MessageChannel, app: LeasesPartitions) -> None:
         while True:
@@ -309,7 +309,7 @@ class LeaseCoordinator:
     def _on_hello(self, channel: MessageChannel, message: ChannelMessage) -> None:
         number = message["number"]
         for consumer, overrides in self._overrides.items():
-            channel.try_send(ToWorker.STEER, consumer=consumer, steering=overrides)
+            channel.try_send(ToWorker.APPLY_OVERRIDES, consumer=consumer, steering=overrides)
         self._renew(channel, message)  # before the leases: the worker's process may be suspended right after it
         log.debug("task %s begins in process %s", number, message.get("pid"))
         if self._start_barrier is not None and not self._is_stopping:

@@ -27,7 +27,7 @@ Json = Any
 class FromDriver(enum.StrEnum):
     """To the coordinator."""
 
-    STEER = "steer"  # consumer, steering: overrides of a consumer
+    APPLY_OVERRIDES = "steer"  # consumer, steering: overrides of a consumer
     STOP = "stop"  # cleanly
 
 
@@ -59,7 +59,7 @@ class ToWorker(enum.StrEnum):
     RENEW = "leases"  # sent, seconds: by consumer, how long after `sent` its partitions are leased for certain
     REVOKE = "back"  # unit, seconds: return it within this time
     RELEASED = "freed"  # unit, held: records that other workers held are settled
-    STEER = "steer"  # consumer, steering: overrides of a consumer
+    APPLY_OVERRIDES = "steer"  # consumer, steering: overrides of a consumer
     END = "end"  # the task's time is up
     CLOSED = "closed"  # number: the coordinator has the final progress of the task
     FINISH = "finish"  # the run is over: flush producers and close
@@ -77,7 +77,7 @@ class HeldRecord(NamedTuple):
     partition: TopicPartition
     offset: int
     key: bytes | None
-    fences: bool = True  # later records of its key have to wait; False when only its acknowledgement is missing
+    blocks_key: bool = True  # later records of its key have to wait; False when only its acknowledgement is missing
 
 
 class LogReset(NamedTuple):
@@ -172,11 +172,11 @@ def task_lease_from(data: Json) -> TaskLease:
 
 
 def held_to_json(held: Iterable[HeldRecord]) -> Json:
-    return [[*record.partition, record.offset, _text(record.key), record.fences] for record in held]
+    return [[*record.partition, record.offset, _text(record.key), record.blocks_key] for record in held]
 
 
 def held_from(data: Json) -> tuple[HeldRecord, ...]:
-    return tuple(HeldRecord(TopicPartition(t, p), at, _bytes(key), fences) for t, p, at, key, fences in data)
+    return tuple(HeldRecord(TopicPartition(t, p), at, _bytes(key), blocks_key) for t, p, at, key, blocks_key in data)
 
 
 def retries_to_json(retries: Iterable[Record]) -> Json:

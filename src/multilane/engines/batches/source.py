@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from multilane.engines.batches.lease_coordinator import CoordinatorPlan, LeaseCoordinator
+from multilane.engines.batches.lease_coordinator import CoordinatorSpec, LeaseCoordinator
 from multilane.engines.batches.messages import PartitionLease
 from multilane.engines.batches.worker import work
 from multilane.engines.worker_environment import load
@@ -45,21 +45,21 @@ class Ticket(InputPartition):
 class LanesReader(DataSourceStreamReader):
     """One for the life of a query, in a process of its own; workers get a copy without a coordinator."""
 
-    def __init__(self, plan: CoordinatorPlan) -> None:
-        self._plan = plan
+    def __init__(self, spec: CoordinatorSpec) -> None:
+        self._spec = spec
         self._made: LeaseCoordinator | None = None
         self._planned: tuple[int, list[Ticket]] = (0, [])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_plan": self._plan, "_made": None, "_planned": (0, [])}
+        return {"_spec": self._spec, "_made": None, "_planned": (0, [])}
 
     @property
     def _coordinator(self) -> LeaseCoordinator:
         if self._made is None:
-            logging.basicConfig(level=self._plan.log_level, format=_LOG)
+            logging.basicConfig(level=self._spec.log_level, format=_LOG)
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, _leave)  # Spark ends this process with it
-            self._made = LeaseCoordinator(self._plan, load(self._plan.factory))
+            self._made = LeaseCoordinator(self._spec, load(self._spec.factory))
         return self._made
 
     def initialOffset(self) -> dict[str, int]:
@@ -81,7 +81,7 @@ class LanesReader(DataSourceStreamReader):
         return tickets
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        leases = work(self._plan, partition.address, partition.number, load(self._plan.worker_factory))
+        leases = work(self._spec, partition.address, partition.number, load(self._spec.worker_factory))
         if leases:
             yield _rows(leases)
 
@@ -95,8 +95,8 @@ class LanesReader(DataSourceStreamReader):
             self._made.end(_LEAVE_SECONDS)
 
 
-def lanes_source(plan: CoordinatorPlan) -> type[DataSource]:
-    """A source for this run alone. It carries the plan inside: options would be shown to everybody who may see query
+def lanes_source(spec: CoordinatorSpec) -> type[DataSource]:
+    """A source for this run alone. It carries the spec inside: options would be shown to everybody who may see query
     plans."""
 
     class LanesSource(DataSource):
@@ -109,7 +109,7 @@ def lanes_source(plan: CoordinatorPlan) -> type[DataSource]:
 
         def streamReader(self, schema: object) -> LanesReader:
             del schema
-            return LanesReader(plan)
+            return LanesReader(spec)
 
     return LanesSource
 

@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from multilane.clock import SystemClock
-from multilane.engines.batches.lease_coordinator import CoordinatorPlan
+from multilane.engines.batches.lease_coordinator import CoordinatorSpec
 from multilane.engines.batches.messages import (
     FromWorker,
     HeldRecord,
@@ -61,7 +61,7 @@ class LeaseWork(Protocol):
 
     def end(self) -> None: ...
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None: ...
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None: ...
 
     def release(self, number: int, held: Iterable[HeldRecord]) -> None: ...
 
@@ -78,17 +78,17 @@ class LeaseWork(Protocol):
 
 class LeaseWorker:
     def __init__(
-        self, plan: CoordinatorPlan, address: tuple[str, int], number: int, make: Callable[[str], LeaseWork]
+        self, spec: CoordinatorSpec, address: tuple[str, int], number: int, make: Callable[[str], LeaseWork]
     ) -> None:
         self.address = address
-        self._lease_timeout = _ANSWER_SECONDS + (plan.start_seconds or 0.0)  # the first answer waits for all slots
+        self._lease_timeout = _ANSWER_SECONDS + (spec.start_seconds or 0.0)  # the first answer waits for all slots
         self._stack = ExitStack()
         self._clock = SystemClock()
-        self._channel: MessageChannel = connect(address, plan.token)
+        self._channel: MessageChannel = connect(address, spec.token)
         self._stack.callback(self._channel.close)
         try:
-            self._stack.enter_context(in_worker_environment(plan.worker_home, number))
-            self._app = make(plan.target)
+            self._stack.enter_context(in_worker_environment(spec.worker_home, number))
+            self._app = make(spec.target)
             self._loop = self._stack.enter_context(loop_on_thread("multilane-worker"))
             self._on_loop(self._app.open(self._channel.try_send)).result()
         except BaseException as error:
@@ -185,9 +185,9 @@ class LeaseWorker:
                 self._loop.call_soon_threadsafe(self._app.release, message["unit"], held_from(message["held"]))
             case ToWorker.REVOKE:
                 self._on_loop(self._app.revoke(message["unit"], message["seconds"]))
-            case ToWorker.STEER:
+            case ToWorker.APPLY_OVERRIDES:
                 overrides = overrides_from(message["steering"])
-                self._loop.call_soon_threadsafe(self._app.steer, message["consumer"], overrides)
+                self._loop.call_soon_threadsafe(self._app.apply_overrides, message["consumer"], overrides)
             case ToWorker.RENEW:
                 # From the time of our request, not of the answer.
                 until = {consumer: message["sent"] + seconds for consumer, seconds in message["seconds"].items()}
@@ -210,17 +210,17 @@ _workers: dict[str, LeaseWorker] = {}  # by run
 
 
 def work(
-    plan: CoordinatorPlan, address: tuple[str, int], number: int, make: Callable[[str], LeaseWork]
+    spec: CoordinatorSpec, address: tuple[str, int], number: int, make: Callable[[str], LeaseWork]
 ) -> list[PartitionLease]:
     """Run a task of a run. Other runs are over, and leases of an earlier coordinator of this run are void."""
-    has_lost = _close_former(plan, address)
-    if has_lost and not _is_there(plan, address):
+    has_lost = _close_former(spec, address)
+    if has_lost and not _is_there(spec, address):
         return []
-    worker = _workers.get(plan.run)
+    worker = _workers.get(spec.run)
     if worker is None:
-        logging.basicConfig(level=plan.log_level, format="%(asctime)s worker %(process)d %(levelname)s %(message)s")
+        logging.basicConfig(level=spec.log_level, format="%(asctime)s worker %(process)d %(levelname)s %(message)s")
         try:
-            worker = _workers[plan.run] = LeaseWorker(plan, address, number, make)
+            worker = _workers[spec.run] = LeaseWorker(spec, address, number, make)
         except (Exception, SystemExit) as error:
             log.exception("cannot load the application in this worker")
             why = f"{type(error).__name__}: {error}"
@@ -228,25 +228,25 @@ def work(
     try:
         return worker.work(number)
     except ChannelLost:
-        if _is_there(plan, address):  # only the connection broke: Spark retries the task, with the same leases
+        if _is_there(spec, address):  # only the connection broke: Spark retries the task, with the same leases
             raise
         return []
 
 
-def _close_former(plan: CoordinatorPlan, address: tuple[str, int]) -> bool:
+def _close_former(spec: CoordinatorSpec, address: tuple[str, int]) -> bool:
     """Whether this process lost the coordinator at this address before."""
     has_lost = False
     for run, former in list(_workers.items()):
-        if run != plan.run or former.is_lost or former.address != address:
+        if run != spec.run or former.is_lost or former.address != address:
             has_lost |= former.is_lost and former.address == address
             del _workers[run]
             former.close()
     return has_lost
 
 
-def _is_there(plan: CoordinatorPlan, address: tuple[str, int]) -> bool:
+def _is_there(spec: CoordinatorSpec, address: tuple[str, int]) -> bool:
     try:
-        connect(address, plan.token).close()
+        connect(address, spec.token).close()
     except ChannelLost:
         return False
     return True

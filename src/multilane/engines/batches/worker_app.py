@@ -73,7 +73,7 @@ class _LeaseExpiry:
 
 
 @dataclass(slots=True)
-class _Unit:
+class _LeaseReader:
     """What reads on its own here: one consumer of the configuration, or the triggers that share a group member."""
 
     lanes: GroupLanes
@@ -86,7 +86,7 @@ class _ConsumerWork:
     """One consumer of the configuration: what lives longer than a lease."""
 
     lane_factory: LaneFactory
-    unit: _Unit
+    reader: _LeaseReader
     expiry: _LeaseExpiry = field(default_factory=_LeaseExpiry)
     member_id: str | None = None  # of the group member that leases out the partitions, as of the last lease
 
@@ -100,13 +100,13 @@ class LeaseWorkerApp:
         self._clock = SystemClock()
         self._news = ReportBuffer()
         self._failed = FailureCollector()
-        self._units: list[_Unit] = []
+        self._readers: list[_LeaseReader] = []
         self._consumers: dict[str, _ConsumerWork] = {}
         self._active: dict[int, ActiveLease] = {}
         self._carried: dict[asyncio.Task[None], ActiveLease] = {}
-        self._serving: list[asyncio.Task[list[PartitionLease]]] = []  # one for each unit of the task's leases
+        self._serving: list[asyncio.Task[list[PartitionLease]]] = []  # one for each reader of the task's leases
         # Of a task that is about to end.
-        self._unfinished: list[tuple[ActiveLease, PartitionProcessor, HeldRecords]] = []
+        self._to_carry_over: list[tuple[ActiveLease, PartitionProcessor, HeldRecords]] = []
         self._ends_early = False
         self._failure: BaseException | None = None
         self._is_closed = False
@@ -118,11 +118,11 @@ class LeaseWorkerApp:
                 lane_factories = self._app.lane_factories(self._news)
             for lanes in grouped(lane_factories, self._app.config, self._clock):
                 consumer = AsyncConsumer(lanes.source.reader_properties, clock=self._clock, observer=self._news)
-                self._units.append(unit := _Unit(lanes, consumer))
+                self._readers.append(reader := _LeaseReader(lanes, consumer))
                 if isinstance(lanes, SharedLanes):
-                    lanes.read_for(self._news, partial(_cut, unit), partial(_fail, unit))
+                    lanes.read_for(self._news, partial(_cut, reader), partial(_fail, reader))
                 for name, lane_factory in lanes.consumers.items():
-                    self._consumers[name] = work = _ConsumerWork(lane_factory, unit)
+                    self._consumers[name] = work = _ConsumerWork(lane_factory, reader)
                     lane_factory.act_for(partial(_member_of, work))
                     lane_factory.fence.watch(work.expiry)
                 await lanes.open()
@@ -136,9 +136,9 @@ class LeaseWorkerApp:
         self.end()
         await asyncio.gather(*self._serving, return_exceptions=True)
         await asyncio.gather(*self._carried, return_exceptions=True)
-        for unit in self._units:
-            await unit.consumer.close(0)
-            await unit.lanes.close()
+        for reader in self._readers:
+            await reader.consumer.close(0)
+            await reader.lanes.close()
         await self._app.close_producers()
 
     def renew(self, until: Mapping[str, float]) -> None:
@@ -175,9 +175,9 @@ class LeaseWorkerApp:
         self._active |= {granted.number: ActiveLease(granted) for granted in lease.leases}
         consumers = dict.fromkeys(granted.consumer for granted in lease.leases)
         self._serving = [
-            asyncio.create_task(self._process(unit, leases, lease))
-            for unit in self._units
-            if (leases := self._of(unit))
+            asyncio.create_task(self._process(reader, leases, lease))
+            for reader in self._readers
+            if (leases := self._of(reader))
         ]
         try:
             returned = [one for some in await asyncio.gather(*self._serving) for one in some]
@@ -186,14 +186,14 @@ class LeaseWorkerApp:
         except BaseException:
             self.end()
             await asyncio.gather(*self._serving, return_exceptions=True)
-            await asyncio.gather(*(processor.drain(self._clock.monotonic()) for _, processor, _ in self._unfinished))
+            await asyncio.gather(*(processor.drain(self._clock.monotonic()) for _, processor, _ in self._to_carry_over))
             raise
         finally:
             self._active.clear()
-            unfinished, self._unfinished = self._unfinished, []
+            to_carry_over, self._to_carry_over = self._to_carry_over, []
             self._send(FromWorker.COUNTS, counts=self.counts(), failures=self.failures())
         self._send(FromWorker.OVER, number=lease.number, units=[one.to_json() for one in returned])
-        for active, processor, held in unfinished:
+        for active, processor, held in to_carry_over:
             task = asyncio.create_task(self._carry_over(active, processor, held))
             self._carried[task] = active
             task.add_done_callback(self._carried.pop)
@@ -202,11 +202,11 @@ class LeaseWorkerApp:
     def end(self) -> None:
         """The time of the leases is up."""
         self._ends_early = True
-        for unit in self._units:
-            if unit.lease_runner is not None:
-                unit.lease_runner.end()
+        for reader in self._readers:
+            if reader.lease_runner is not None:
+                reader.lease_runner.end()
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """Applies to current leases and to all later ones."""
         work = self._consumers.get(consumer)
         if work is not None:
@@ -217,36 +217,38 @@ class LeaseWorkerApp:
             ]
             work.lane_factory.apply_overrides(overrides, processors)
 
-    def _of(self, unit: _Unit) -> list[ActiveLease]:
-        return [one for one in self._active.values() if one.lease.consumer in unit.lanes.consumers]
+    def _of(self, reader: _LeaseReader) -> list[ActiveLease]:
+        return [one for one in self._active.values() if one.lease.consumer in reader.lanes.consumers]
 
     async def _process(
-        self, unit: _Unit, leases: Collection[ActiveLease], task_lease: TaskLease
+        self, reader: _LeaseReader, leases: Collection[ActiveLease], task_lease: TaskLease
     ) -> list[PartitionLease]:
         gone = {p for one in leases if one.revoke_deadline is not None for p in one.lease.points}  # before they began
         revoked = [one for one in leases if one.lease.points.keys() & gone]  # triggers of a partition together
         if revoked:
             self._send(FromWorker.RETURN, units=[one.as_known.to_json() for one in revoked])
             leases = [one for one in leases if one not in revoked]
-        shared, reach = shared_reading(unit.lanes)
-        starts = joint_starts([one.lease for one in leases], shared, reach)
-        for lane_factory in unit.lanes.consumers.values():
-            await lane_factory.look_up_backlogs(unit.consumer, starts)
+        shared, max_behind = shared_reading(reader.lanes)
+        starts = joint_starts([one.lease for one in leases], shared, max_behind)
+        for lane_factory in reader.lanes.consumers.values():
+            await lane_factory.look_up_backlogs(reader.consumer, starts)
 
         async def build(some: Starts) -> PartitionProcessor | SharedProcessor:
-            return await build_for([one for one in leases if one.lease.points.keys() & some.keys()], unit.lanes, some)
+            return await build_for([one for one in leases if one.lease.points.keys() & some.keys()], reader.lanes, some)
 
         async def report(processors: Collection[PartitionProcessor | SharedProcessor]) -> None:
             await self._report([one for one in leases if one.fed in processors], FromWorker.PROGRESS)
 
-        drain = unit.lanes.config.rebalance_timeout / 2
-        unit.lease_runner = LeaseRunner(unit.consumer, unit.lanes.source.topics, build, report, drain, self._clock)
+        drain = reader.lanes.config.rebalance_timeout / 2
+        reader.lease_runner = LeaseRunner(
+            reader.consumer, reader.lanes.source.topics, build, report, drain, self._clock
+        )
         if self._ends_early:
-            unit.lease_runner.end()
+            reader.lease_runner.end()
         try:
-            processors = await unit.lease_runner.run(starts, task_lease.seconds, task_lease.patience)
+            processors = await reader.lease_runner.run(starts, task_lease.seconds, task_lease.patience)
         finally:
-            unit.lease_runner = None
+            reader.lease_runner = None
         return [await self._returned(one) for one in leases if one.fed in processors]
 
     async def _report(self, leases: Collection[ActiveLease], kind: FromWorker) -> None:
@@ -276,20 +278,20 @@ class LeaseWorkerApp:
         processor = active.processor
         if processor is None:
             return active.as_known
-        if not processor.unfinished or active.revoke_deadline is not None or self._is_closed:
+        if not processor.in_flight_or_pending or active.revoke_deadline is not None or self._is_closed:
             await processor.drain(active.revoke_deadline or self._clock.monotonic())
         open_ = {(p, offset) for p in active.lease.points for offset in processor.unsettled(p)}
         in_flight = set(processor.in_flight)
         held = {
-            r: held_record(r, fences=r in in_flight)
-            for r in processor.unfinished
+            r: held_record(r, blocks_key=r in in_flight)
+            for r in processor.in_flight_or_pending
             if (partition_of(r), r.offset) in open_
         }
         lease = self._progress_of(active)
         retries = tuple(r for r in processor.retried.values() if (partition_of(r), r.offset) in open_)
         if held:
             processor.listen(lambda: None, self._fail)
-            self._unfinished.append((active, processor, held))
+            self._to_carry_over.append((active, processor, held))
         else:
             await processor.drain(self._clock.monotonic())  # its last records were settled a moment ago
         return replace(lease, held=tuple(held.values()), retries=retries)
@@ -306,7 +308,7 @@ class LeaseWorkerApp:
             await self._send_released(active, processor, held)
 
     async def _send_released(self, active: ActiveLease, processor: PartitionProcessor, held: HeldRecords) -> None:
-        in_flight = set(processor.unfinished)
+        in_flight = set(processor.in_flight_or_pending)
         ended = {record: held[record] for record in held if record not in in_flight}
         if not ended:
             return
@@ -347,26 +349,26 @@ class LeaseWorkerApp:
     async def revoke(self, number: int, seconds: float) -> None:
         """The group revokes the partitions: end the calls in flight within so many seconds, also those carried over
         from earlier leases."""
-        carried = [*(one for one, *_ in self._unfinished), *self._carried.values()]
+        carried = [*(one for one, *_ in self._to_carry_over), *self._carried.values()]
         for one in [*self._active.values(), *carried]:
             if one.lease.number == number:
                 one.revoke_deadline = self._clock.monotonic() + seconds
         active = self._active.get(number)
-        runner = None if active is None else self._consumers[active.lease.consumer].unit.lease_runner
+        runner = None if active is None else self._consumers[active.lease.consumer].reader.lease_runner
         if active is not None and runner is not None:
             ended = await runner.revoke(frozenset(active.lease.points), seconds)
             returned = [one for one in self._active.values() if one.fed in ended]  # triggers share what is fed
             await self._report(returned, FromWorker.RETURN)
 
 
-def _cut(unit: _Unit, partition: TopicPartition, offset: int) -> None:
-    if unit.lease_runner is not None:
-        unit.lease_runner.cut(partition, offset)
+def _cut(reader: _LeaseReader, partition: TopicPartition, offset: int) -> None:
+    if reader.lease_runner is not None:
+        reader.lease_runner.cut(partition, offset)
 
 
-def _fail(unit: _Unit, error: BaseException) -> None:
-    if unit.lease_runner is not None:
-        unit.lease_runner.fail(error)
+def _fail(reader: _LeaseReader, error: BaseException) -> None:
+    if reader.lease_runner is not None:
+        reader.lease_runner.fail(error)
 
 
 def _member_of(work: _ConsumerWork) -> str | None:

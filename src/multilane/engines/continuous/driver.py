@@ -20,7 +20,7 @@ from multilane.engines.channel.inbox import DriverInbox
 from multilane.engines.continuous.messages import FailureStage, FromMember, ToMember
 from multilane.engines.continuous.roster import Order, Roster
 from multilane.engines.continuous.states import MemberAction, SparkMemberState
-from multilane.engines.continuous.worker import MemberTaskPlan
+from multilane.engines.continuous.worker import MemberTaskSpec
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
@@ -40,13 +40,13 @@ _CANCEL_SECONDS: Final = 30.0
 class MemberJobs(Protocol):
     """Runs the tasks: Spark."""
 
-    def start(self, plan: MemberTaskPlan, on_end: Callable[[Exception | None], object]) -> None: ...
+    def start(self, spec: MemberTaskSpec, on_end: Callable[[Exception | None], object]) -> None: ...
 
     def cancel(self, number: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class MemberRunPlan:
+class MemberRunSpec:
     """What to run, and how long to wait for it."""
 
     members: int
@@ -63,7 +63,7 @@ class MemberRunPlan:
 class Supervisor:
     """For one run. `stop` may be called before `run`."""
 
-    _plan: MemberRunPlan
+    _spec: MemberRunSpec
     _jobs: MemberJobs
     _roster: Roster
     _address: tuple[str, int]
@@ -81,13 +81,13 @@ class Supervisor:
 
     # --- life --------------------------------------------------------------------------------------------------------
 
-    def run(self, plan: MemberRunPlan, jobs: MemberJobs) -> None:
+    def run(self, spec: MemberRunSpec, jobs: MemberJobs) -> None:
         """Until `stop` and the end of every member, or until a permanent failure."""
-        self._plan, self._jobs, self._roster = plan, jobs, Roster(plan.members)
-        self._address = self._inbox.open(plan.bind, plan.host, plan.members, self)
+        self._spec, self._jobs, self._roster = spec, jobs, Roster(spec.members)
+        self._address = self._inbox.open(spec.bind, spec.host, spec.members, self)
         now = self._clock.monotonic()
         self.progress.begin(now)
-        self._deadline = now + self._plan.start_seconds
+        self._deadline = now + self._spec.start_seconds
         try:
             self._carry_out(self._roster.begin())
             while not self._roster.is_over:
@@ -105,14 +105,14 @@ class Supervisor:
         """From any thread, also from a signal handler."""
         self._inbox.put(self._drain)
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread. Members that start later get them too."""
-        self._inbox.put(partial(self._steer, consumer, overrides))
+        self._inbox.put(partial(self._apply_overrides, consumer, overrides))
 
-    def _steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def _apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         self._overrides[consumer] = overrides
         for number in self._inbox:
-            self._inbox.send(number, ToMember.STEER, consumer=consumer, steering=overrides.to_json())
+            self._inbox.send(number, ToMember.APPLY_OVERRIDES, consumer=consumer, steering=overrides.to_json())
 
     def _check_timers(self) -> None:
         now = self._clock.monotonic()
@@ -130,7 +130,7 @@ class Supervisor:
         if self._roster.is_stopping:
             self._is_cancelling = True
             self._deadline = self._clock.monotonic() + _CANCEL_SECONDS
-            seconds = f"{self._plan.drain_seconds:g} s"
+            seconds = f"{self._spec.drain_seconds:g} s"
             self._failure = self._failure or MemberFailed(
                 f"{draining} members did not stop within {seconds} and were killed; records in flight will be "
                 "redelivered"
@@ -138,7 +138,7 @@ class Supervisor:
             self._cancel_draining()
         elif not self._roster.is_open:
             missing = self._roster.count(SparkMemberState.STARTING, SparkMemberState.WAITING)
-            problem = f"{missing} of {self._plan.members} members were not ready within {self._plan.start_seconds:g} s"
+            problem = f"{missing} of {self._spec.members} members were not ready within {self._spec.start_seconds:g} s"
             advice = f"are there as many free slots? Ask for fewer members, or give Spark more cores. {LONGER}"
             self._fail(SparkStartError(with_cause(f"{problem}: {self._last_error or advice}")))
 
@@ -155,13 +155,13 @@ class Supervisor:
             else:
                 self._inbox.send(number, ToMember.SERVE)
                 for consumer, overrides in self._overrides.items():
-                    self._inbox.send(number, ToMember.STEER, consumer=consumer, steering=overrides.to_json())
+                    self._inbox.send(number, ToMember.APPLY_OVERRIDES, consumer=consumer, steering=overrides.to_json())
 
     def _start(self, number: int) -> None:
-        plan, token = self._plan, self._inbox.token
+        spec, token = self._spec, self._inbox.token
         self._inbox.disconnect(number)  # from a job that has ended
-        task = MemberTaskPlan(
-            plan.factory, plan.target, plan.home, plan.log_level, self._address, token=token, number=number
+        task = MemberTaskSpec(
+            spec.factory, spec.target, spec.home, spec.log_level, self._address, token=token, number=number
         )
         try:
             self._jobs.start(task, lambda error: self._inbox.put(partial(self._on_ended, number, error)))
@@ -170,7 +170,7 @@ class Supervisor:
 
     def _drain(self) -> None:
         if not self._roster.is_stopping:
-            self._deadline = self._clock.monotonic() + self._plan.drain_seconds
+            self._deadline = self._clock.monotonic() + self._spec.drain_seconds
             self._carry_out(self._roster.stop())
 
     def _fail(self, failure: MultilaneError) -> None:
@@ -178,7 +178,7 @@ class Supervisor:
         self._drain()
 
     def _cancel_draining(self) -> None:
-        for number in range(self._plan.members):
+        for number in range(self._spec.members):
             if self._roster.state(number) is SparkMemberState.DRAINING:
                 self._jobs.cancel(number)
 
@@ -227,4 +227,4 @@ class Supervisor:
 
     def _log_progress(self, now: float) -> None:
         serving = self._roster.count(SparkMemberState.SERVING)
-        self.progress.log_progress(now, f"{serving} of {self._plan.members} members serve; ")
+        self.progress.log_progress(now, f"{serving} of {self._spec.members} members serve; ")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from multilane.engines.continuous.worker import MemberTaskPlan, serve
+from multilane.engines.continuous.worker import MemberTaskSpec, serve
 from multilane.errors import SparkStartError
 from multilane.spark.tagged_job import OnEnd, TaggedJob
 
@@ -29,14 +29,14 @@ class SparkMemberJobs:
         self._title = title
         self._jobs: dict[int, TaggedJob] = {}  # the last one of each member
 
-    def start(self, plan: MemberTaskPlan, on_end: OnEnd) -> None:
+    def start(self, spec: MemberTaskSpec, on_end: OnEnd) -> None:
         """Calls `on_end` once, on the job's thread. Raises when the Spark context is stopped."""
-        title = f"{self._title} (member {plan.number})"
-        job = TaggedJob(self._spark, f"multilane-{self._run}-{plan.number}", title)
+        title = f"{self._title} (member {spec.number})"
+        job = TaggedJob(self._spark, f"multilane-{self._run}-{spec.number}", title)
         if not job.is_possible:
             raise SparkStartError("its context was stopped")
-        self._jobs[plan.number] = job
-        job.start(1, partial(serve, plan), _SCHEMA, on_end)
+        self._jobs[spec.number] = job
+        job.start(1, partial(serve, spec), _SCHEMA, on_end)
 
     def cancel(self, number: int) -> None:
         """At once: Spark kills the worker. A job that is not submitted yet never is."""

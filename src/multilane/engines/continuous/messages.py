@@ -13,7 +13,7 @@ import enum
 class ToMember(enum.StrEnum):
     SERVE = "serve"  # join the groups
     STOP = "stop"  # cleanly
-    STEER = "steer"  # consumer, steering: overrides of a consumer
+    APPLY_OVERRIDES = "steer"  # consumer, steering: overrides of a consumer
 
 
 class FromMember(enum.StrEnum):

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from multilane.engines.channel.channel import MessageChannel
 from multilane.engines.continuous.messages import FailureStage, FromMember, ToMember
-from multilane.engines.task import CLEANLY, NOT_NEEDED, TaskPlan, WorkerTask, ended_row, run_in_worker
+from multilane.engines.task import CLEANLY, NOT_NEEDED, TaskSpec, WorkerTask, ended_row, run_in_worker
 from multilane.errors import ConfigError
 from multilane.lanes.consumer_overrides import ConsumerOverrides, overrides_from
 from multilane.logs import logger
@@ -40,7 +40,7 @@ class Member(Protocol):
     def stop(self) -> None:
         """In order; from any thread."""
 
-    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread, also before `run`."""
 
     def counts(self) -> list[Count | Duration]:
@@ -54,15 +54,15 @@ class Member(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MemberTaskPlan(TaskPlan):
+class MemberTaskSpec(TaskSpec):
     number: int = field(kw_only=True)
 
 
-def serve(plan: MemberTaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
+def serve(spec: MemberTaskSpec, batches: Iterator[Any]) -> Iterator[Any]:
     """The task's function: yields one row when the member has ended, with how it ended."""
     for _ in batches:
         pass  # the row that made Spark start a task
-    yield ended_row(_NAME, plan.number, run_in_worker(plan, plan.number, _NAME, _make, _run))
+    yield ended_row(_NAME, spec.number, run_in_worker(spec, spec.number, _NAME, _make, _run))
 
 
 def _make(task: WorkerTask) -> Member:
@@ -93,10 +93,10 @@ def _run(task: WorkerTask, member: Member) -> str:
 
 
 def _receive(channel: MessageChannel, member: Member, over: threading.Event) -> None:
-    """Any message but `steer`, and the end of the channel, stops the member. A member that has ended already is not
-    stopped: that would apply to its next life."""
-    while (message := channel.receive()) is not None and message["kind"] == ToMember.STEER:
-        member.steer(message["consumer"], overrides_from(message["steering"]))
+    """Any message but `APPLY_OVERRIDES`, and the end of the channel, stops the member. A member that has ended already
+    is not stopped: that would apply to its next life."""
+    while (message := channel.receive()) is not None and message["kind"] == ToMember.APPLY_OVERRIDES:
+        member.apply_overrides(message["consumer"], overrides_from(message["steering"]))
     if over.is_set():
         return
     if message is None:

@@ -68,6 +68,11 @@ class BlockRunner:
         await self._until(self._wants_more)
         return self._take_settled()
 
+    async def some(self) -> list[Settled]:
+        """The same without more blocks, for a caller that has no room for more: wait until a block is settled."""
+        await self._until(self._has_settled)
+        return self._take_settled()
+
     async def finish(self) -> list[Settled]:
         """Wait until all records are settled. Call it after the last block."""
         self._flush()
@@ -122,6 +127,10 @@ class BlockRunner:
         for partition, run in self._runs.items():
             waiting += run.processor.waiting_rows(partition) * run.bytes // run.rows
         return waiting < _MAX_WAITING
+
+    def _has_settled(self) -> bool:
+        runs = self._runs.items()
+        return any(run.open and int(run.open[0][-1]) < run.processor.frontier(partition) for partition, run in runs)
 
     def _is_idle(self) -> bool:
         return all(run.processor.is_idle(partition) for partition, run in self._runs.items())

@@ -39,7 +39,7 @@ class StageOptions(TypedDict, total=False):
 def staged(app: App, frame: DataFrame, name: str, options: StageOptions) -> DataFrame:
     from multilane.engines.dataframe.frames import outcomes_of
     from multilane.engines.dataframe.task_reports import reports_of
-    from multilane.engines.dataframe.worker import StagePlan
+    from multilane.engines.dataframe.worker import StageSpec
 
     observer, target = app.observer, options.get("target")
     if target is None:
@@ -53,7 +53,7 @@ def staged(app: App, frame: DataFrame, name: str, options: StageOptions) -> Data
     reports = reports_of(frame)
     if reports is not None:
         reports.observe(target, observer)
-    plan = StagePlan(
+    spec = StageSpec(
         _FACTORY,
         target,
         config.name,
@@ -61,4 +61,4 @@ def staged(app: App, frame: DataFrame, name: str, options: StageOptions) -> Data
         log_level=log.getEffectiveLevel(),
         reports=None if reports is None else reports.accumulator,
     )
-    return outcomes_of(frame, plan, in_order=options.get("in_order"), tasks=options.get("tasks"))
+    return outcomes_of(frame, spec, in_order=options.get("in_order"), tasks=options.get("tasks"))

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from multilane.engines.dataframe.lineage import keeps_order, plan_of
-from multilane.engines.dataframe.worker import OUTCOMES, StagePlan, serve
+from multilane.engines.dataframe.worker import OUTCOMES, StageSpec, serve
 from multilane.errors import ConfigError
 from multilane.spark.rows import spark_schema
 from multilane.wire.records.arrow_rows import HEADERS, NEEDED, TIMESTAMP_TYPE
@@ -46,7 +46,7 @@ _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
 }
 
 
-def outcomes_of(frame: DataFrame, plan: StagePlan, *, in_order: bool | None, tasks: int | None) -> DataFrame:
+def outcomes_of(frame: DataFrame, spec: StageSpec, *, in_order: bool | None, tasks: int | None) -> DataFrame:
     """A row for each record: its topic, partition and offset, and its outcome."""
     rows = kafka_rows(frame)
     if in_order is None:
@@ -57,7 +57,7 @@ def outcomes_of(frame: DataFrame, plan: StagePlan, *, in_order: bool | None, tas
         if not frame.isStreaming:
             rows = rows.sortWithinPartitions(*_LOG_ORDER)
     sorts = not in_order and frame.isStreaming
-    return rows.mapInArrow(partial(serve, replace(plan, sorts=sorts)), OUTCOMES)
+    return rows.mapInArrow(partial(serve, replace(spec, sorts=sorts)), OUTCOMES)
 
 
 def kafka_rows(frame: DataFrame) -> DataFrame:

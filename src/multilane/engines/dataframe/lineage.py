@@ -49,6 +49,39 @@ def keeps_order(step: Step) -> bool:
     return len(step.inputs) == 1 and step.name in _NARROW and keeps_order(step.inputs[0])
 
 
+def moved_by(step: Step) -> str:
+    """Why rows may not be where the source has placed them, for people."""
+    if not step.inputs:
+        if step.source not in _SOURCES:
+            return f"its rows do not come straight from a topic, but from {step.source or step.name}"
+        return f"the source splits Kafka's partitions ({', '.join(sorted(step.options & _CUTS))})"
+    if step.name in _NARROW and len(step.inputs) == 1:
+        return moved_by(step.inputs[0])
+    return f"{step.name} may have moved rows"
+
+
+def source_columns(frame: DataFrame) -> frozenset[str]:
+    """The columns of records of one topic that are as the source delivers them, under their own names. Only for a plan
+    that keeps its order. Of several topics none: rows with the same key may be in several tasks."""
+    try:
+        plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark has no public API for it
+        source = plan
+        while source.children().size():
+            source = source.children().apply(0)
+        is_stream = source.getClass().getSimpleName() == "StreamingRelationV2"
+        topic = (source.extraOptions() if is_stream else source.options()).get("subscribe")
+        unchanged = _attributes(plan.output()) & _attributes(source.output())
+    except Exception as error:  # noqa: BLE001 - many types of errors mean that it is not accessible
+        log.debug("cannot read the columns of the plan: %s", error)
+        return frozenset()
+    return frozenset(name for name, _ in unchanged) if topic is not None and "," not in str(topic) else frozenset()
+
+
+def _attributes(output: Any) -> set[tuple[str, int]]:
+    columns = (output.apply(at) for at in range(output.size()))
+    return {(str(column.name()), int(column.exprId().id())) for column in columns}
+
+
 def plan_of(frame: DataFrame) -> Step | None:
     """The analyzed plan; None if it is not accessible."""
     try:

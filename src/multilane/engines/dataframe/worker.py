@@ -8,34 +8,31 @@ ends when each of its records is settled. Owns the applications of this process.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
 from multilane.clock import SystemClock
 from multilane.engines.dataframe.block_runner import BlockRunner, Settled
+from multilane.engines.dataframe.spark_task import LoopThread, current_task, show_log
 from multilane.engines.dataframe.task_reports import CompletedTask, CompletedTasks, StageWork
 from multilane.engines.dataframe.worker_progress import TaskReport
 from multilane.engines.worker_environment import in_worker_environment, load, resolve_home
 from multilane.errors import ConfigError
-from multilane.lanes.interpreter import loop_on_thread
-from multilane.logs import logger
 from multilane.spark.packing import UNPACKED
 from multilane.wire.records.arrow_rows import blocks_of
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
-T = TypeVar("T")
 _CLOCK: Final = SystemClock()
-_QUERY_ID: Final = "sql.streaming.queryId"  # Spark sets it for the tasks of a query
 _ROWS: Final = 10_000  # rows of a batch that is sorted here
 _LOG_ORDER: Final = ("topic", "partition", "offset")
 OUTCOMES: Final = "topic string, partition int, offset bigint, outcome string, error string"
@@ -51,7 +48,7 @@ _SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class StagePlan:
+class StageSpec:
     """What a worker needs to start; part of the Spark task."""
 
     factory: str  # MODULE:NAME of a function that creates the worker's application from the target
@@ -61,13 +58,6 @@ class StagePlan:
     sorts: bool = False  # whether the worker must sort the rows
     log_level: int = logging.WARNING  # the driver's: it applies where the worker's log is not configured
     reports: Accumulator[CompletedTasks] | None = None  # what tasks did, for the driver; None: Spark cannot carry it
-
-
-@dataclass(frozen=True, slots=True)
-class _SparkTask:
-    number: int
-    stage: int
-    query: str | None  # the id of the streaming query that it belongs to
 
 
 class WorkerApp(Protocol):
@@ -82,36 +72,30 @@ class WorkerApp(Protocol):
     async def close(self) -> None: ...
 
 
-def serve(plan: StagePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def serve(spec: StageSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The function of the task."""
     rows = (batch for batch in batches if batch.num_rows)
     first = next(rows, None)
     if first is None:
         return  # no rows: create nothing
-    task, began = _spark_task(), _CLOCK.monotonic()
-    with _worker_environment(plan, task.number):
-        worker = _worker(plan)
-        _show_log(plan.log_level)
-        block_runner = worker.run(worker.app.begin_task(plan.consumer, in_stream=task.query is not None))
+    task, began = current_task(), _CLOCK.monotonic()
+    with _worker_environment(spec, task.number):
+        worker = _worker(spec)
+        show_log(spec.log_level)
+        block_runner = worker.run(worker.app.begin_task(spec.consumer, in_stream=task.query is not None))
         is_finished = False
         try:
-            for batch in _in_order(first, rows) if plan.sorts else _with(first, rows):
+            for batch in _in_order(first, rows) if spec.sorts else chain([first], rows):
                 yield from _outcomes(worker.run(block_runner.process(list(blocks_of(batch)))))
             yield from _outcomes(worker.run(block_runner.finish()))
             is_finished = True
         finally:
             if not is_finished:
                 worker.run(block_runner.abort())
-            total = None if task.query is not None else f"total of task {task.number} in stage {task.stage}"
-            news = worker.run(worker.app.end_task(total))
-            if plan.reports is not None:
-                work = StageWork.of(plan.target, task.stage, task.query)
-                plan.reports.add([CompletedTask(work, _CLOCK.monotonic() - began, news)])
-
-
-def _with(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
+            news = worker.run(worker.app.end_task(task.total))
+            if spec.reports is not None:
+                work = StageWork.of(spec.target, task.stage, task.query)
+                spec.reports.add([CompletedTask(work, _CLOCK.monotonic() - began, news)])
 
 
 def _in_order(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -142,24 +126,21 @@ def _outcomes(settled: Iterable[Settled]) -> Iterator[pa.RecordBatch]:
 class _Worker:
     def __init__(self, make: Callable[[str], WorkerApp], target: str) -> None:
         self.app = make(target)
-        self._stack = ExitStack()
-        self._loop = self._stack.enter_context(loop_on_thread("multilane-stage"))
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        self._loop = LoopThread("multilane-stage")
+        self.run = self._loop.run
 
     def close(self) -> None:
         self.run(self.app.close())
-        self._stack.close()
+        self._loop.close()
 
 
 _workers: dict[tuple[str, str], _Worker] = {}
 
 
-def _worker(plan: StagePlan) -> _Worker:
-    key = plan.target, plan.home
+def _worker(spec: StageSpec) -> _Worker:
+    key = spec.target, spec.home
     if key not in _workers:
-        _workers[key] = _Worker(load(plan.factory), plan.target)
+        _workers[key] = _Worker(load(spec.factory), spec.target)
     return _workers[key]
 
 
@@ -170,32 +151,12 @@ def close_all() -> None:
 
 
 @contextmanager
-def _worker_environment(plan: StagePlan, number: int) -> Iterator[None]:
+def _worker_environment(spec: StageSpec, number: int) -> Iterator[None]:
     """Other functions of the session use the same process: after each task restore everything but the modules."""
-    if not os.path.isdir(resolve_home(plan.home)):
+    if not os.path.isdir(resolve_home(spec.home)):
         raise ConfigError(
-            f"{plan.home} is not on {socket.gethostname()}: pack the application (multilane pack APP.zip), give it to "
+            f"{spec.home} is not on {socket.gethostname()}: pack the application (multilane pack APP.zip), give it to "
             f"Spark (spark.archives=APP.zip#{UNPACKED}) and set home={UNPACKED!r}, or set home to its directory"
         )
-    with in_worker_environment(plan.home, number, forgets=False):
+    with in_worker_environment(spec.home, number, forgets=False):
         yield
-
-
-def _spark_task() -> _SparkTask:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None:
-        return _SparkTask(0, 0, None)
-    return _SparkTask(context.partitionId(), context.stageId(), context.getLocalProperty(_QUERY_ID))
-
-
-def _show_log(level: int) -> None:
-    """Write this library's log to the worker's stderr, unless the application has configured logging. Other loggers are
-    left alone: the process belongs to the session."""
-    ours = logger("multilane")
-    if not ours.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s worker %(process)d %(levelname)s %(message)s"))
-        ours.addHandler(handler)
-        ours.setLevel(level)

@@ -10,18 +10,15 @@ there, and their total is the driver's. Owns the counts that are not yet reporte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypedDict
 
 from multilane.clock import Clock
-from multilane.engines.process.progress import ProcessProgress
+from multilane.engines.process.progress import ProcessProgress, SettlingGroups
 from multilane.lanes.failure_log import FailureCollector, FailureLog
 from multilane.metrics.observer import Count, Duration, Gauge, Observer, ReportBuffer, pair
-from multilane.runtime.lane_factory import LaneFactory
 from multilane.wire.records.record import Record
-
-_Factories = Mapping[str, LaneFactory]
 
 
 class TaskReport(TypedDict):
@@ -56,7 +53,7 @@ class WorkerProgress:
         self.counts: Observer = pair(self._report, self._lines.counts)  # for lanes, beside the application's observer
         self.failures = _FailuresOfWorker(self._lines.progress.failures, self._collector)
 
-    def begin_task(self, factories: _Factories, gauges: Callable[[], Sequence[Gauge]], *, in_stream: bool) -> None:
+    def begin_task(self, factories: SettlingGroups, gauges: Callable[[], Sequence[Gauge]], *, in_stream: bool) -> None:
         now = self._clock.monotonic()
         if self._running is None:
             self._lines.progress.begin(now)
@@ -65,7 +62,7 @@ class WorkerProgress:
             self._lines.progress.log_progress(now)  # of a stream, whose tasks ran in this process
             self._lines.progress.begin(now)
 
-    def end_task(self, factories: _Factories, total: str | None) -> TaskReport:
+    def end_task(self, factories: SettlingGroups, total: str | None) -> TaskReport:
         """`total`: what the line with the task's totals calls it; None for no line."""
         self._lines.note(factories)
         if total is not None:

@@ -16,7 +16,7 @@ from multilane.metrics.observer import Count, Duration, Gauge
 
 
 @dataclass(frozen=True, slots=True)
-class Steer:
+class OverridesChange:
     """To a member: overrides of a consumer."""
 
     consumer: str
@@ -43,4 +43,4 @@ class MemberExit:
 
 
 FromMemberProcess = MemberReport | MemberExit
-ToMemberProcess = Steer
+ToMemberProcess = OverridesChange

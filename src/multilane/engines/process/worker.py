@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
-from multilane.engines.process.beside import beside
 from multilane.engines.process.pump import Pump
 from multilane.lanes.group_membership import Timing
 from multilane.lanes.shared_processor import SharedProcessor
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Gauge, Observer
+from multilane.runtime.beside_member import beside_member
 from multilane.runtime.gauges import (
     age_gauges,
     detached_gauges,
@@ -89,7 +89,8 @@ class ProcessGroup:
                 self._pump.stop(self._drain)
             topics = ", ".join(self._lanes.source.topics.names)
             log.info("consumer %s: group %s reads %s", self.config.name, self.config.group_id, topics)
-            async with beside(self._lanes, consumer, self._pump, self._clock, self._observer):
+            on_committed = self._pump.on_committed
+            async with beside_member(self._lanes, consumer, on_committed, self._clock, self._observer):
                 await self._pump.run()
         finally:
             self._consumer = self._pump = None

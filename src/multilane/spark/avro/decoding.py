@@ -1,4 +1,4 @@
-"""Avro payloads of a column: the plan that workers get, and the readers that they make from it.
+"""Avro payloads of a column: the spec that workers get, and the readers that they make from it.
 
 Thread: the worker's own.
 """
@@ -24,7 +24,7 @@ from multilane.spark.decoding import AskedRegistry, Decoder, payload_udf
 
 
 @dataclass(frozen=True, slots=True)
-class AvroPlan:
+class AvroSpec:
     """Schemas as JSON text."""
 
     reader: str
@@ -34,7 +34,7 @@ class AvroPlan:
     asked: AskedRegistry | None = None
 
 
-def plan_of(avro: Avro, asked: AskedRegistry | None = None, newest: str | None = None) -> AvroPlan:
+def spec_of(avro: Avro, asked: AskedRegistry | None = None, newest: str | None = None) -> AvroSpec:
     """Reads the files and checks everything in the driver, where the user sees errors. `newest`: the reader's schema,
     if the user gives none."""
     if avro.needs_registry and asked is None:
@@ -45,31 +45,31 @@ def plan_of(avro: Avro, asked: AskedRegistry | None = None, newest: str | None =
     if avro.writers is not None:
         sorted_writers = sorted(avro.writers.items())
         writers = tuple((number, text_of(given, f"the writer's schema {number}")) for number, given in sorted_writers)
-    plan = AvroPlan(reader, writer, writers, avro.framing is not None, asked)
-    AvroReaders(plan)
-    return plan
+    spec = AvroSpec(reader, writer, writers, avro.framing is not None, asked)
+    AvroReaders(spec)
+    return spec
 
 
 def decoding(avro: Avro, asked: AskedRegistry | None = None, newest: str | None = None) -> Callable[..., Column]:
     """A Spark UDF from (value, topic, partition, offset) to (payload, error)."""
-    return payload_udf(decoder_of, plan_of(avro, asked, newest))
+    return payload_udf(decoder_of, spec_of(avro, asked, newest))
 
 
 @lru_cache(64)
-def decoder_of(plan: AvroPlan) -> Decoder:
-    return Decoder(AvroReaders(plan), plan.asked)
+def decoder_of(spec: AvroSpec) -> Decoder:
+    return Decoder(AvroReaders(spec), spec.asked)
 
 
 class AvroReaders:
-    def __init__(self, plan: AvroPlan) -> None:
-        self.shape: Struct = shape_of(parsed(plan.reader, "the Avro schema"))
-        self.is_framed = plan.is_framed
-        self._avro = AvroReader(Avro(_plain_text(plan.reader)))
-        self._one = self._read_as(plan.writer, "the schema")
+    def __init__(self, spec: AvroSpec) -> None:
+        self.shape: Struct = shape_of(parsed(spec.reader, "the Avro schema"))
+        self.is_framed = spec.is_framed
+        self._avro = AvroReader(Avro(_plain_text(spec.reader)))
+        self._one = self._read_as(spec.writer, "the schema")
         self._by_id: dict[int, Read] | None = None
-        if plan.writers is not None:
+        if spec.writers is not None:
             self._by_id = {
-                number: self._read_as(text, f"the writer's schema {number}") for number, text in plan.writers
+                number: self._read_as(text, f"the writer's schema {number}") for number, text in spec.writers
             }
 
     def _read_as(self, text: str, name: str) -> Read:

@@ -31,15 +31,16 @@ _SMALL_REST: Final = 4  # a rest of fewer than a fourth of the rows is copied al
 class Cut:
     """A piece of the block, as several readers take it."""
 
-    __slots__ = ("_open", "_records", "block")
+    __slots__ = ("_many", "_open", "_records", "block")
 
     def __init__(self, block: Block) -> None:
         self.block: Final = block
+        self._many = len(block)
         self._open: dict[int, None] | None = None
         self._records: list[Record] | None = None
 
     def __len__(self) -> int:
-        return len(self.block)
+        return self._many
 
     def column(self) -> npt.NDArray[np.int64]:
         return self.block.offsets

@@ -373,7 +373,7 @@ def test_the_refusal_of_one_partition_names_it_and_keeps_none_of_the_others_back
     assert watch.fenced == []
 
 
-def test_several_refusals_are_told_in_one_error():
+def test_several_refusals_are_reported_in_one_error():
     watch = Watch()
     future = watch.commit({A0: at(1), A1: at(2), B0: at(3)})
     watch.answer(0.0, {A0: 29, A1: 0, B0: 29})
@@ -405,7 +405,7 @@ def test_a_topic_that_appears_in_time_is_committed():
     assert future.result(0) is None
 
 
-def test_a_rebalance_is_told_as_one():
+def test_a_rebalance_is_reported_as_one():
     watch = Watch()
     future = watch.commit({A0: at(1)})
     watch.answer(0.0, {A0: 27})
@@ -419,7 +419,7 @@ def test_a_rebalance_is_told_as_one():
     ("code", "kind"),
     [(25, CommitRefused), (69, CommitRefused), (110, CommitRefused), (82, InstanceFenced)],
 )
-def test_a_fenced_member_is_told_and_so_is_its_membership(code, kind):
+def test_a_fenced_member_is_reported_and_so_is_its_membership(code, kind):
     watch = Watch()
     future = watch.commit({A0: at(1), A1: at(1)})
     watch.answer(3.0, {A0: code, A1: code})
@@ -468,7 +468,7 @@ def test_a_fencing_that_meant_an_older_epoch_does_not_end_the_new_one(code):
     assert future.result(0) is None
 
 
-def test_a_fencing_of_who_left_already_is_not_told_again():
+def test_a_fencing_of_who_left_already_is_not_reported_again():
     watch = Watch()
     future = watch.commit({A0: at(1)})
     request = watch.request()
@@ -478,7 +478,7 @@ def test_a_fencing_of_who_left_already_is_not_told_again():
     assert watch.fenced == []
 
 
-def test_who_commits_by_hand_into_a_group_with_members_is_told_why_not():
+def test_who_commits_by_hand_into_a_group_with_members_learns_why_not():
     watch = Watch(identity=None, owned=None)
     future = watch.commit({A0: at(1)})
     watch.answer(0.0, {A0: 25})
@@ -620,7 +620,7 @@ def test_what_was_lost_and_came_back_while_under_way_is_not_sent_again():
     assert not new.done()
 
 
-def test_what_was_in_time_is_told_so_even_after_the_partition_went():
+def test_what_was_in_time_is_reported_as_in_time_even_after_the_partition_went():
     watch = Watch()
     future = watch.commit({A0: at(1)})
     request = watch.request()
@@ -630,7 +630,7 @@ def test_what_was_in_time_is_told_so_even_after_the_partition_went():
     assert future.result(0) is None
 
 
-def test_losing_can_be_told_before_ownership_says_so():
+def test_losing_can_be_reported_before_ownership_says_so():
     watch = Watch()
     watch.coordinators.node = None
     lost, kept = watch.commit({A0: at(1)}), watch.commit({A1: at(1)})

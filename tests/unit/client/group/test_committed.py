@@ -305,7 +305,7 @@ def test_an_offset_that_is_none_is_no_answer():
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_without_permission_is_told_and_the_others_begin():
+def test_a_topic_without_permission_is_reported_and_the_others_begin():
     watch = Watch()
     watch.want(A0, B0)
     future, fine = watch.question(B0), watch.question(A0)
@@ -322,7 +322,7 @@ def test_a_topic_without_permission_is_told_and_the_others_begin():
 
 
 @pytest.mark.parametrize("code", [30, 24])
-def test_a_refused_group_is_told_to_all(code):
+def test_a_refused_group_is_reported_to_all(code):
     watch = Watch()
     watch.want(A0, A1)
     future = watch.question(A0)
@@ -332,7 +332,7 @@ def test_a_refused_group_is_told_to_all(code):
     assert isinstance(failure(future), GroupRefused)
 
 
-def test_a_refused_login_ends_questions_and_is_told_once_for_the_beginnings_which_go_on():
+def test_a_refused_login_ends_questions_and_is_reported_once_for_the_beginnings_which_go_on():
     watch = Watch()
     watch.want(A0, A1)
     future = watch.question(A0)
@@ -356,7 +356,7 @@ def test_a_broker_that_is_too_old_refuses_all():
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_wanted_any_more_is_neither_told_nor_asked():
+def test_what_is_not_wanted_any_more_is_neither_reported_nor_asked():
     watch = Watch()
     watch.want(A0, A1)
     request = watch.request()

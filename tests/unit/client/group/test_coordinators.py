@@ -131,7 +131,7 @@ def test_a_group_that_is_left_out_of_the_answer_is_asked_for_again():
 
 
 @pytest.mark.parametrize("code", [24, 30, 42, -1])
-def test_a_refusal_is_told_each_time_and_waited_after_for_long(code):
+def test_a_refusal_is_reported_each_time_and_waited_after_for_long(code):
     watch = Watch()
     now = 0.0
     for n, wait in enumerate((2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0), 1):
@@ -154,7 +154,7 @@ def test_a_refusal_of_one_group_changes_nothing_for_the_others():
 
 
 @pytest.mark.parametrize("error", [SaslError("wrong password"), UnsupportedVersion("too old")])
-def test_what_refuses_the_client_is_told_to_every_group_that_waits(error):
+def test_what_refuses_the_client_is_reported_to_every_group_that_waits(error):
     watch = Watch()
     watch.ask(0.0, "g", "h").on_failure(error, 0.0)
     assert watch.refused == [("g", error), ("h", error)]

@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
-from classic_desk import Desk as ClassicDesk
-from classic_desk import partitions as classic_partitions
-from consumer_desk import INTERVAL, Desk, T
+from classic_harness import Harness as ClassicHarness
+from classic_harness import partitions as classic_partitions
+from consumer_harness import INTERVAL, Harness, T
 from multilane.client.group.membership import HEARTBEAT_FRACTION
 from multilane.client.group.session import GroupSession
 from multilane.client.net.request_state import RequestBackoff
@@ -18,29 +18,29 @@ from response_builder import make, response_parts
 
 
 def test_under_kip_848_without_a_word_about_the_session_it_is_three_intervals():
-    desk = Desk()
-    desk.subscribe("t")
-    assert desk.member.fenced_after(None) == inf
-    desk.said(100.0)
-    desk.now = 103.0
-    desk.answer(1, {T: []})
-    assert desk.member.fenced_after(None) == pytest.approx(100.0 + 3 * INTERVAL / HEARTBEAT_FRACTION), (
+    harness = Harness()
+    harness.subscribe("t")
+    assert harness.member.fenced_after(None) == inf
+    harness.said(100.0)
+    harness.now = 103.0
+    harness.answer(1, {T: []})
+    assert harness.member.fenced_after(None) == pytest.approx(100.0 + 3 * INTERVAL / HEARTBEAT_FRACTION), (
         "since it was sent"
     )
-    assert desk.member.fenced_after(45.0) == 145.0
+    assert harness.member.fenced_after(45.0) == 145.0
 
 
 def test_a_heartbeat_that_fails_or_whose_answer_comes_late_does_not_prolong():
-    desk = Desk()
-    desk.settle(0)
-    before = desk.member.fenced_after(45.0)
-    desk.said(desk.now + INTERVAL)
-    desk.fail(NetworkError("gone"))
-    assert desk.member.fenced_after(45.0) == before
-    desk.said(desk.now + 10)
-    sent, desk.now = desk.now, desk.now + 1_000.0
-    desk.answer(1)
-    assert desk.member.fenced_after(45.0) == sent + 45.0
+    harness = Harness()
+    harness.settle(0)
+    before = harness.member.fenced_after(45.0)
+    harness.said(harness.now + INTERVAL)
+    harness.fail(NetworkError("gone"))
+    assert harness.member.fenced_after(45.0) == before
+    harness.said(harness.now + 10)
+    sent, harness.now = harness.now, harness.now + 1_000.0
+    harness.answer(1)
+    assert harness.member.fenced_after(45.0) == sent + 45.0
 
 
 class SessionQuestion:
@@ -126,60 +126,60 @@ def test_what_fails_for_the_moment_is_asked_again(kind):
 
 
 def test_a_classic_member_has_the_session_that_it_asked_for_and_is_not_fenced_while_it_joins():
-    desk = ClassicDesk()
-    desk.subscribe("t")
-    desk.sent(ApiKey.JOIN_GROUP)
+    harness = ClassicHarness()
+    harness.subscribe("t")
+    harness.sent(ApiKey.JOIN_GROUP)
     for _ in range(100):  # nobody has answered yet, and the member is looked at now and then
-        desk.poll(desk.wait)
-        assert desk.member.fenced_after(None) > desk.now
-    desk = ClassicDesk()
-    desk.settle(classic_partitions("t", 0))
-    session = desk.member._policy.group.session_timeout
-    desk.sent(ApiKey.HEARTBEAT, later=30.0)
-    sent = desk.now
-    assert desk.member.fenced_after(None) < sent + session
-    desk.now += 1_000.0
-    desk.answer(ApiKey.HEARTBEAT)
-    assert desk.member.fenced_after(None) == sent + session, "since it was sent, not since it was answered"
+        harness.poll(harness.wait)
+        assert harness.member.fenced_after(None) > harness.now
+    harness = ClassicHarness()
+    harness.settle(classic_partitions("t", 0))
+    session = harness.member._policy.group.session_timeout
+    harness.sent(ApiKey.HEARTBEAT, later=30.0)
+    sent = harness.now
+    assert harness.member.fenced_after(None) < sent + session
+    harness.now += 1_000.0
+    harness.answer(ApiKey.HEARTBEAT)
+    assert harness.member.fenced_after(None) == sent + session, "since it was sent, not since it was answered"
 
 
 def held(where):
     """A cooperative member that holds a partition while the coordinator holds its JoinGroup or SyncGroup."""
-    desk = ClassicDesk("cooperative-sticky")
-    desk.settle(classic_partitions("t", 0), protocol="cooperative-sticky")
-    desk.now += 10.0
-    desk.answer(ApiKey.HEARTBEAT, error_code=27)  # the group rebalances
-    desk.sent(ApiKey.JOIN_GROUP)
+    harness = ClassicHarness("cooperative-sticky")
+    harness.settle(classic_partitions("t", 0), protocol="cooperative-sticky")
+    harness.now += 10.0
+    harness.answer(ApiKey.HEARTBEAT, error_code=27)  # the group rebalances
+    harness.sent(ApiKey.JOIN_GROUP)
     if where is ApiKey.SYNC_GROUP:
-        desk.join(2, protocol="cooperative-sticky")
-        desk.sent(ApiKey.SYNC_GROUP)
-    assert desk.member.owned
-    return desk, desk.member._policy.group.session_timeout
+        harness.join(2, protocol="cooperative-sticky")
+        harness.sent(ApiKey.SYNC_GROUP)
+    assert harness.member.owned
+    return harness, harness.member._policy.group.session_timeout
 
 
 @pytest.mark.parametrize("where", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
 def test_nor_is_one_with_partitions_however_long_the_others_take(where):
-    desk, session = held(where)
-    began = desk.now
-    while desk.now < began + 3 * session:
-        desk.poll(min(desk.wait, session))
-        assert desk.member.fenced_after(None) > desk.now
-        if any(request.api is ApiKey.HEARTBEAT for request in desk.open):
-            desk.answer(ApiKey.HEARTBEAT)
+    harness, session = held(where)
+    began = harness.now
+    while harness.now < began + 3 * session:
+        harness.poll(min(harness.wait, session))
+        assert harness.member.fenced_after(None) > harness.now
+        if any(request.api is ApiKey.HEARTBEAT for request in harness.open):
+            harness.answer(ApiKey.HEARTBEAT)
 
 
 @pytest.mark.parametrize("where", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
 def test_one_that_was_stopped_meanwhile_is_fenced_until_a_heartbeat_is_answered(where):
-    desk, session = held(where)
-    desk.now += 2 * session  # the answer came, and after it the session ended, while the process was stopped
-    assert desk.member.fenced_after(None) < desk.now
-    desk.poll()
-    assert desk.member.fenced_after(None) < desk.now, "to look again is not to have been heard"
+    harness, session = held(where)
+    harness.now += 2 * session  # the answer came, and after it the session ended, while the process was stopped
+    assert harness.member.fenced_after(None) < harness.now
+    harness.poll()
+    assert harness.member.fenced_after(None) < harness.now, "to look again is not to have been heard"
     if where is ApiKey.JOIN_GROUP:
-        desk.join(2, protocol="cooperative-sticky")
-        desk.poll()
-        assert desk.member.fenced_after(None) < desk.now, "an old answer"
-    desk.answer(ApiKey.HEARTBEAT)
-    desk.sync(classic_partitions("t", 0))
-    desk.poll()
-    assert desk.member.fenced_after(None) > desk.now
+        harness.join(2, protocol="cooperative-sticky")
+        harness.poll()
+        assert harness.member.fenced_after(None) < harness.now, "an old answer"
+    harness.answer(ApiKey.HEARTBEAT)
+    harness.sync(classic_partitions("t", 0))
+    harness.poll()
+    assert harness.member.fenced_after(None) > harness.now

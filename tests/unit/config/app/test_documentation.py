@@ -18,7 +18,7 @@ from multilane.config.app import (
     RetryBackoff,
     ShovelConfig,
 )
-from multilane.config.app.consumer import DetachAfter
+from multilane.config.app.consumer import DetachAfter, ResultsConfig
 from multilane.config.app.registry import SchemaRegistryConfig
 from multilane.config.app.shape import keys_of, kind_of
 from multilane.config.app.units import format_duration, format_size
@@ -31,7 +31,7 @@ TABLES = {
     ],
     "Consumers": [
         ("", ConsumerGroupConfig), ("detachAfter.", DetachAfter), ("retryBackoff.", RetryBackoff),
-        ("errorBreaker.", ErrorBreaker),
+        ("errorBreaker.", ErrorBreaker), ("results.", ResultsConfig),
     ],
     "Error consumers": [("", ShovelConfig)],
     "Producers": [("", ProducerTopicConfig)],

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan
+from multilane.engines.backfill.driver import BackfillDriver, BackfillRunSpec
 from multilane.engines.backfill.progress import BackfillPlan, ProgressReport, new_progress
 from multilane.engines.backfill.states import BackfillState
 from multilane.engines.backfill.worker import run_task
@@ -71,25 +71,25 @@ class ThreadJob:
         self.cancelled = threading.Event()
         self.tasks = 0
 
-    def start(self, plan, tasks, on_end):
+    def start(self, spec, tasks, on_end):
         self.tasks = tasks
-        threading.Thread(target=self._run, args=(plan, tasks, on_end), daemon=True).start()
+        threading.Thread(target=self._run, args=(spec, tasks, on_end), daemon=True).start()
 
-    def _run(self, plan, tasks, on_end):
+    def _run(self, spec, tasks, on_end):
         ended = queue.SimpleQueue()
         for number in range(tasks):
-            threading.Thread(target=self._attend, args=(plan, number, ended), daemon=True).start()
+            threading.Thread(target=self._attend, args=(spec, number, ended), daemon=True).start()
         errors = [ended.get(timeout=PATIENCE) for _ in range(tasks)]
         on_end(next(filter(None, errors), None))
 
-    def _attend(self, plan, number, ended):
+    def _attend(self, spec, number, ended):
         error = None
         with self._slots:
             for _ in range(self._tries):
                 if self.cancelled.is_set():
                     break
                 try:
-                    run_task(plan, number)
+                    run_task(spec, number)
                 except Exception as failure:  # noqa: BLE001 - as Spark tells of it
                     error = failure
                 else:
@@ -124,15 +124,15 @@ def _environment(monkeypatch):
 
 
 class Running:
-    def __init__(self, world, job=None, tasks=2, observer=NO_OBSERVER, **plan):
+    def __init__(self, world, job=None, tasks=2, observer=NO_OBSERVER, **spec):
         self.job, self.kept, self.progress, self.standings = job or ThreadJob(), Kept(), new_progress(PLAN), []
         self.driver = BackfillDriver(self.progress, self.kept, self.standings.append, observer=observer)
-        self._plan = BackfillRunPlan(tasks, f"{__name__}:ThreadWorker", world.name, os.getcwd(), **plan)
+        self._spec = BackfillRunSpec(tasks, f"{__name__}:ThreadWorker", world.name, os.getcwd(), **spec)
         self.error = None
 
     def run(self):
         try:
-            self.driver.run(self._plan, self.job)
+            self.driver.run(self._spec, self.job)
         except Exception as error:  # noqa: BLE001 - for the test to see
             self.error = error
 
@@ -217,7 +217,7 @@ def test_once_a_task_runs_nobody_listens_to_the_scheduler_any_more(world, monkey
     assert news.is_over
 
 
-def test_a_task_that_died_is_told_what_was_known(world):
+def test_a_task_that_died_gets_what_was_known(world):
     lives = iter([1, 2])
 
     def behave(worker):
@@ -272,7 +272,7 @@ def test_an_application_that_cannot_be_imported_there(world):
 class FullCluster:
     """Has no slot for anybody; a job that is cancelled ends."""
 
-    def start(self, plan, tasks, on_end):
+    def start(self, spec, tasks, on_end):
         self._on_end = on_end
 
     def cancel(self):
@@ -289,7 +289,7 @@ def test_a_cluster_without_a_slot_is_not_waited_for_for_ever(world):
 
 def test_an_application_that_is_not_there(world):
     running = Running(world)
-    running._plan = replace(running._plan, home=f"{os.getcwd()}/nowhere")
+    running._spec = replace(running._spec, home=f"{os.getcwd()}/nowhere")
     running.run()
     assert "nowhere is not on" in str(running.error)
     assert "--archive APP.zip" in str(running.error)
@@ -348,12 +348,12 @@ def test_who_lost_its_place_gives_up_and_is_not_listened_to(world):
 class Twice(ThreadJob):
     """Two attempts at one task at the same time."""
 
-    def _run(self, plan, tasks, on_end):
+    def _run(self, spec, tasks, on_end):
         ended = queue.SimpleQueue()
-        threads = [threading.Thread(target=self._attend, args=(plan, 0, ended), daemon=True) for _ in range(2)]
+        threads = [threading.Thread(target=self._attend, args=(spec, 0, ended), daemon=True) for _ in range(2)]
         self._tries = 1
         threads[0].start()
-        World.worlds[plan.target].errands.get(timeout=PATIENCE)
+        World.worlds[spec.target].errands.get(timeout=PATIENCE)
         threads[1].start()
         [ended.get(timeout=PATIENCE) for _ in range(2)]
         on_end(None)

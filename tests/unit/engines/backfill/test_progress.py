@@ -129,8 +129,8 @@ def test_a_round_of_failed_ones_has_exactly_those_to_do(many, few):
     progress = new_progress(PLAN)
     progress.note(ProgressReport({0: (15, ()), 1: (100, ())}))
     progress.failed = {(1, offset) for offset in many} | {(0, offset) for offset in few}
-    progress.begin_round_of_failed()
-    assert (progress.round, progress.failed) == (2, set())
+    progress.begin_pass_over_failed()
+    assert (progress.pass_number, progress.failed) == (2, set())
     assert {offset for offset in range(100) if not progress.is_settled(1, offset)} == many
     assert {offset for offset in range(5, 15) if not progress.is_settled(0, offset)} == few
     assert progress.remaining == len(many) + len(few)

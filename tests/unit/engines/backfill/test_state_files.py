@@ -63,7 +63,7 @@ def test_the_next_round_has_a_list_of_its_own(tmp_path):
         progress = files.load(PLAN)
         files.list_failed(progress, progress.note(ProgressReport({0: (10, ())}, 10, (FAILED,))))
         files.save(progress)
-        progress.begin_round_of_failed()
+        progress.begin_pass_over_failed()
         files.save(progress)
     with StateFiles(tmp_path) as files:
         progress = files.load(PLAN)

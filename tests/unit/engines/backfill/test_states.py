@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multilane.clock import ManualClock
-from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan
+from multilane.engines.backfill.driver import BackfillDriver, BackfillRunSpec
 from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import BackfillPlan, new_progress
 from multilane.engines.backfill.states import AT_WORK, OVER, TRANSITIONS, BackfillState
@@ -15,7 +15,7 @@ from multilane.engines.moves import moved
 from multilane.errors import MemberFailed, SparkStartError
 
 PLAN = BackfillPlan("orders", "shop.orders", "orders", None, "earliest", "latest", {0: (0, 10), 1: (0, 30)})
-RUN = BackfillRunPlan(2, "shop:Worker", "shop:app", "/shop", drain_seconds=90.0, start_seconds=60.0)
+RUN = BackfillRunSpec(2, "shop:Worker", "shop:app", "/shop", drain_seconds=90.0, start_seconds=60.0)
 HELLO = {"kind": FromTask.HELLO, "number": 0}
 
 
@@ -33,7 +33,7 @@ class Channel:
 class Job:
     times_cancelled = 0
 
-    def start(self, plan, tasks, on_end):
+    def start(self, spec, tasks, on_end):
         pass
 
     def cancel(self):
@@ -54,7 +54,7 @@ class Run:
     def __init__(self):
         self.clock, self.job = ManualClock(), Job()
         self.driver = BackfillDriver(new_progress(PLAN), Files(), lambda status: None, self.clock)
-        self.driver._plan, self.driver._job, self.driver._shares = RUN, self.job, [[0], [1]]
+        self.driver._spec, self.driver._job, self.driver._shares = RUN, self.job, [[0], [1]]
         self.driver._start_by = self.clock.monotonic() + RUN.start_seconds
 
     @property

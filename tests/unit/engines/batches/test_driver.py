@@ -8,11 +8,11 @@ import pytest
 
 from multilane.client.group.membership import Identity
 from multilane.engines.batches.driver import QuerySupervisor
-from multilane.engines.batches.lease_coordinator import CoordinatorPlan
+from multilane.engines.batches.lease_coordinator import CoordinatorSpec
 from multilane.engines.batches.lease_table import LeaseTerms
 from multilane.engines.batches.states import QueryState
 
-PLAN = CoordinatorPlan("r1", "", "", "shop:app", "/", "/", 2, LeaseTerms(), "127.0.0.1", "127.0.0.1", "INFO", "token")
+PLAN = CoordinatorSpec("r1", "", "", "shop:app", "/", "/", 2, LeaseTerms(), "127.0.0.1", "127.0.0.1", "INFO", "token")
 
 
 class Channel:
@@ -39,7 +39,7 @@ def test_messages_of_a_failed_querys_coordinator_are_ignored():
 def running():
     """A query supervisor whose query runs."""
     query_supervisor = QuerySupervisor()
-    query_supervisor._drain_seconds, query_supervisor._plan = 60.0, PLAN
+    query_supervisor._drain_seconds, query_supervisor._spec = 60.0, PLAN
     query_supervisor._query = SimpleNamespace(stops=0)
     query_supervisor._query.stop = lambda query=query_supervisor._query: setattr(query, "stops", query.stops + 1)
     query_supervisor._start_at, query_supervisor._state = None, QueryState.RUNNING
@@ -51,7 +51,7 @@ def test_the_members_of_a_coordinator_that_died_are_passed_to_the_next_one(runni
     running._on_connect(channel)
     running._on_message(channel, {"kind": "beat", "members": [["Orders", "shop", "m-1", 3, None, "consumer"]]})
     running._on_disconnect(channel)
-    assert running._plan.former == (("Orders", Identity("shop", "m-1", 3, None, "consumer")),)
+    assert running._spec.former == (("Orders", Identity("shop", "m-1", 3, None, "consumer")),)
     running._on_ended(query, RuntimeError("java.io.EOFException"))
     assert "restarting it in 1 s: the query process died" in caplog.text
 
@@ -90,4 +90,4 @@ def test_a_stop_in_order_is_no_death(running):
     running._drain()
     running._on_disconnect(channel)
     assert running._state is QueryState.OVER
-    assert running._plan.former == ()
+    assert running._spec.former == ()

@@ -15,7 +15,7 @@ from multilane.client.group.membership import Identity
 from multilane.clock import SystemClock
 from multilane.commit.ledger import CommitPoint
 from multilane.engines.batches import worker
-from multilane.engines.batches.lease_coordinator import CoordinatorPlan, LeaseCoordinator
+from multilane.engines.batches.lease_coordinator import CoordinatorSpec, LeaseCoordinator
 from multilane.engines.batches.lease_table import LeaseTerms
 from multilane.engines.batches.messages import PartitionLease
 from multilane.engines.batches.worker import work
@@ -129,7 +129,7 @@ class Worker:
     def release(self, number, held):
         pass
 
-    def steer(self, consumer, overrides):
+    def apply_overrides(self, consumer, overrides):
         Worker.steered.append((consumer, overrides))
 
     def renew(self, until):
@@ -162,9 +162,9 @@ def driver():
 
 
 @pytest.fixture
-def plan(driver, tmp_path):
+def spec(driver, tmp_path):
     here = str(tmp_path)  # what is imported from there is forgotten at the end
-    return CoordinatorPlan(
+    return CoordinatorSpec(
         run="r1",
         factory="",
         worker_factory="",
@@ -181,27 +181,27 @@ def plan(driver, tmp_path):
     )
 
 
-def coordinating(driver, plan):
+def coordinating(driver, spec):
     made = []
 
     def make(target):
         made.append(App(target))
         return made[-1]
 
-    driver.coordinators.append(LeaseCoordinator(plan, make))
+    driver.coordinators.append(LeaseCoordinator(spec, make))
     return driver.coordinators[-1], made[0]
 
 
-def test_a_lease_is_granted_and_returned(driver, plan):
-    coordinator, app = coordinating(driver, plan)
+def test_a_lease_is_granted_and_returned(driver, spec):
+    coordinator, app = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
-    [lease] = work(plan, coordinator.address, number, Worker)
+    [lease] = work(spec, coordinator.address, number, Worker)
     assert lease.settled == 5
     assert Worker.members == [{"Orders": "m-1"}], "for the context of its records"
     assert app.processor.commit_point(ONE).offset == 5, "it was known before the task ended"
     assert coordinator.wait_for_work(0), "more has probably come since"
-    assert work(plan, coordinator.address, number, Worker) == [], "its batch is over"
+    assert work(spec, coordinator.address, number, Worker) == [], "its batch is over"
     driver.line.send("stop")
     driver.wait_for("ended")
     counted = {name for m in driver.messages if m["kind"] == "beat" for name, _, _ in m["counts"]}
@@ -210,31 +210,31 @@ def test_a_lease_is_granted_and_returned(driver, plan):
     assert ["orders", "ValueError", "shop.py:3"] in failed
 
 
-def test_a_lease_lasts_from_when_the_worker_asked_for_it(driver, plan, eventually):
-    coordinator, _ = coordinating(driver, plan)
+def test_a_lease_lasts_from_when_the_worker_asked_for_it(driver, spec, eventually):
+    coordinator, _ = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
     Worker.renewed.clear()
     before = SystemClock().monotonic()
-    work(plan, coordinator.address, number, Worker)
+    work(spec, coordinator.address, number, Worker)
     eventually(lambda: len(Worker.renewed) >= 2, 30)
     first, second = Worker.renewed[:2]
     assert before <= first["Orders"] - 30.0 < second["Orders"] - 30.0 <= SystemClock().monotonic()
     assert first["Bills"] == first["Orders"] - 30.0, "each consumer has its own"
-    assert worker._workers[plan.run]._app.renewed_before == [first], "it is known before anything begins"
+    assert worker._workers[spec.run]._app.renewed_before == [first], "it is known before anything begins"
     driver.line.send("stop")
     driver.wait_for("ended")
 
 
-def test_a_worker_gets_overrides_before_its_first_lease(driver, plan):
-    coordinator, _ = coordinating(driver, plan)
+def test_a_worker_gets_overrides_before_its_first_lease(driver, spec):
+    coordinator, _ = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     driver.line.send("steer", consumer="Orders", steering=ConsumerOverrides(lanes=7).to_json())
     while not coordinator._overrides:  # sent on one channel, granted on another
         threading.Event().wait(0.01)
     [number] = coordinator.plan()
-    work(plan, coordinator.address, number, Worker)
-    assert Worker.steered == worker._workers[plan.run]._app.steered_before == [("Orders", ConsumerOverrides(lanes=7))]
+    work(spec, coordinator.address, number, Worker)
+    assert Worker.steered == worker._workers[spec.run]._app.steered_before == [("Orders", ConsumerOverrides(lanes=7))]
     driver.line.send("stop")
     driver.wait_for("ended")
 
@@ -242,36 +242,36 @@ def test_a_worker_gets_overrides_before_its_first_lease(driver, plan):
 # --- before anything begins ------------------------------------------------------------------------------------------
 
 
-def begun(plan, address, number):
+def begun(spec, address, number):
     """A task in a thread; returns its result when it has ended."""
-    return ThreadPoolExecutor(1).submit(work, plan, address, number, Worker)
+    return ThreadPoolExecutor(1).submit(work, spec, address, number, Worker)
 
 
-def test_nothing_begins_until_all_tasks_have_a_slot(driver, plan):
-    plan = replace(plan, start_seconds=60)
-    coordinator, app = coordinating(driver, plan)
+def test_nothing_begins_until_all_tasks_have_a_slot(driver, spec):
+    spec = replace(spec, start_seconds=60)
+    coordinator, app = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     first, second = coordinator.plan()
-    waiting = begun(plan, coordinator.address, first)
+    waiting = begun(spec, coordinator.address, first)
     assert not coordinator.wait_for_work(0.1)
     assert not waiting.done()
     assert not hasattr(app, "processor"), "no group was joined"
-    assert begun(plan, coordinator.address, second).result(30) == waiting.result(30) == []
+    assert begun(spec, coordinator.address, second).result(30) == waiting.result(30) == []
     driver.wait_for("assembled")
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
-    [lease] = work(plan, coordinator.address, number, Worker)
+    [lease] = work(spec, coordinator.address, number, Worker)
     assert lease.settled == 5
-    assert work(plan, coordinator.address, first, Worker) == [], "a restarted task need not wait"
+    assert work(spec, coordinator.address, first, Worker) == [], "a restarted task need not wait"
     driver.line.send("stop")
     driver.wait_for("ended")
 
 
-def test_too_few_slots_are_an_error_before_anything_begins(driver, plan):
-    plan = replace(plan, start_seconds=0.5)
-    coordinator, app = coordinating(driver, plan)
+def test_too_few_slots_are_an_error_before_anything_begins(driver, spec):
+    spec = replace(spec, start_seconds=0.5)
+    coordinator, app = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
-    waiting = begun(plan, coordinator.address, coordinator.plan()[0])
+    waiting = begun(spec, coordinator.address, coordinator.plan()[0])
     message = driver.wait_for("failed")
     assert message["is_refused"]
     text = "of 2 tasks found a slot within 0.5 s: ask for fewer with --members, or for more slots"
@@ -281,100 +281,100 @@ def test_too_few_slots_are_an_error_before_anything_begins(driver, plan):
         assert waiting.result(30) == []
 
 
-def test_a_stop_does_not_wait_for_slots(driver, plan):
-    plan = replace(plan, start_seconds=600)
-    coordinator, _ = coordinating(driver, plan)
+def test_a_stop_does_not_wait_for_slots(driver, spec):
+    spec = replace(spec, start_seconds=600)
+    coordinator, _ = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     driver.line.send("stop")
     driver.wait_for("ended")
     coordinator.join()
 
 
-def test_a_missing_home_is_an_error(driver, plan):
+def test_a_missing_home_is_an_error(driver, spec):
     with pytest.raises(ConfigError, match="no-such-home"):
-        LeaseCoordinator(replace(plan, home=f"{plan.home}/no-such-home"), App)
+        LeaseCoordinator(replace(spec, home=f"{spec.home}/no-such-home"), App)
     assert driver.wait_for("failed")["is_refused"]
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_workers_have_closed_what_they_have_when_it_ends(driver, plan):
-    coordinator, _ = coordinating(driver, plan)
+def test_workers_have_closed_what_they_have_when_it_ends(driver, spec):
+    coordinator, _ = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
-    work(plan, coordinator.address, number, Worker)
+    work(spec, coordinator.address, number, Worker)
     assert not Worker.closed.is_set()
     driver.line.send("stop")
     driver.wait_for("ended")
     assert Worker.closed.is_set()
 
 
-def test_a_task_that_was_planned_and_comes_too_late_is_not_waited_for(driver, plan):
-    coordinator, app = coordinating(driver, plan)
+def test_a_task_that_was_planned_and_comes_too_late_is_not_waited_for(driver, spec):
+    coordinator, app = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
-    work(plan, coordinator.address, number, Worker)
+    work(spec, coordinator.address, number, Worker)
     [late] = coordinator.plan()
     driver.line.send("stop")
     assert app._over.wait(30)
-    assert work(plan, coordinator.address, late, Worker) == []
+    assert work(spec, coordinator.address, late, Worker) == []
     driver.wait_for("ended")
     assert Worker.closed.is_set()
 
 
-def test_it_ends_in_order_when_its_query_does(driver, plan):
-    coordinator, app = coordinating(driver, plan)
+def test_it_ends_in_order_when_its_query_does(driver, spec):
+    coordinator, app = coordinating(driver, spec)
     coordinator.end(30)
     assert app._over.is_set()
     assert driver.wait_for("ended")
 
 
-def test_no_more_work_is_planned_after_a_stop(driver, plan):
-    coordinator, _ = coordinating(driver, plan)
+def test_no_more_work_is_planned_after_a_stop(driver, spec):
+    coordinator, _ = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     driver.line.send("stop")
     driver.wait_for("ended")
     assert not coordinator.wait_for_work(30)
 
 
-def test_without_its_driver_it_ends(driver, plan):
-    coordinator, app = coordinating(driver, plan)
+def test_without_its_driver_it_ends(driver, spec):
+    coordinator, app = coordinating(driver, spec)
     driver.line.close()
     assert app._over.wait(30)
     assert not coordinator.wait_for_work(30)
 
 
-def test_an_application_that_cannot_be_made_is_reported_to_the_driver(driver, plan):
+def test_an_application_that_cannot_be_made_is_reported_to_the_driver(driver, spec):
     with pytest.raises(ConfigError, match="it cannot be made"):
-        LeaseCoordinator(replace(plan, target="broken"), App)
+        LeaseCoordinator(replace(spec, target="broken"), App)
     message = driver.wait_for("failed")
     assert message["is_refused"]
     assert message["error"] == "it cannot be made"
 
 
-def test_one_that_cannot_be_made_in_a_worker_too(driver, plan):
-    coordinator, _ = coordinating(driver, plan)
+def test_one_that_cannot_be_made_in_a_worker_too(driver, spec):
+    coordinator, _ = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
     with pytest.raises(MemberFailed, match="No module named 'shop'"):
-        work(replace(plan, target="not here"), coordinator.address, number, Worker)
+        work(replace(spec, target="not here"), coordinator.address, number, Worker)
     message = driver.wait_for("failed")
     assert message["is_refused"]
     assert "No module named 'shop'" in message["error"]
 
 
-def test_a_worker_whose_coordinator_is_gone_abandons_its_calls(driver, plan):
-    coordinator, _ = coordinating(driver, plan)
+def test_a_worker_whose_coordinator_is_gone_abandons_its_calls(driver, spec):
+    coordinator, _ = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
-    work(plan, coordinator.address, number, Worker)
-    worker._workers[plan.run]._channel.close()
+    work(spec, coordinator.address, number, Worker)
+    worker._workers[spec.run]._channel.close()
     assert Worker.closed.wait(30)
     driver.line.send("stop")
     driver.wait_for("ended")
     coordinator.join()  # it sends `ended` before its server closes
-    assert work(plan, coordinator.address, number, Worker) == [], "Spark would run it again and again"
+    assert work(spec, coordinator.address, number, Worker) == [], "Spark would run it again and again"
 
 
 class Busy(Worker):
@@ -389,41 +389,41 @@ class Busy(Worker):
         return []
 
 
-def busy_task(driver, plan):
+def busy_task(driver, spec):
     """A coordinator, and a task that holds its lease."""
     Busy.begun.clear()
-    coordinator, _ = coordinating(driver, plan)
+    coordinator, _ = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
-    task = ThreadPoolExecutor(1).submit(work, plan, coordinator.address, number, Busy)
+    task = ThreadPoolExecutor(1).submit(work, spec, coordinator.address, number, Busy)
     assert Busy.begun.wait(30)
     return coordinator, number, task
 
 
-def test_a_task_whose_coordinator_dies_ends_without_an_error(driver, plan, caplog):
+def test_a_task_whose_coordinator_dies_ends_without_an_error(driver, spec, caplog):
     """As does any other of its batch: an error would have Spark run it again, and get no answer."""
-    coordinator, number, task = busy_task(driver, plan)
+    coordinator, number, task = busy_task(driver, spec)
     coordinator._server.close()
     for line in list(coordinator._workers):
         line.close()
     assert task.result(30) == []
-    assert work(plan, coordinator.address, number, Busy) == []
+    assert work(spec, coordinator.address, number, Busy) == []
     assert "abandoning calls in progress" in caplog.text
 
 
-def test_a_task_that_only_lost_its_connection_is_run_again(driver, plan):
-    _, _, task = busy_task(driver, plan)
-    worker._workers[plan.run]._channel.disconnect()
+def test_a_task_that_only_lost_its_connection_is_run_again(driver, spec):
+    _, _, task = busy_task(driver, spec)
+    worker._workers[spec.run]._channel.disconnect()
     with pytest.raises(ChannelLost):
         task.result(30)
 
 
-def test_a_stop_in_order_abandons_nothing(driver, plan, caplog):
+def test_a_stop_in_order_abandons_nothing(driver, spec, caplog):
     caplog.set_level("DEBUG")
-    coordinator, _ = coordinating(driver, plan)
+    coordinator, _ = coordinating(driver, spec)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
-    work(plan, coordinator.address, number, Worker)
+    work(spec, coordinator.address, number, Worker)
     driver.line.send("stop")
     driver.wait_for("ended")
     assert "the run is over" in caplog.text
@@ -431,17 +431,17 @@ def test_a_stop_in_order_abandons_nothing(driver, plan, caplog):
     assert "gone" not in caplog.text
 
 
-def test_the_driver_passes_the_members_to_the_next_coordinator(driver, plan):
-    _, app = coordinating(driver, replace(plan, former=(("Orders", ME),)))
+def test_the_driver_passes_the_members_to_the_next_coordinator(driver, spec):
+    _, app = coordinating(driver, replace(spec, former=(("Orders", ME),)))
     assert driver.wait_for("beat")["members"] == [["Orders", "shop", "m-1", 3, None, "consumer"]]
     assert app.former == (("Orders", ME),)
 
 
-def test_a_worker_without_the_token_is_rejected(driver, plan):
-    coordinator, _ = coordinating(driver, plan)
+def test_a_worker_without_the_token_is_rejected(driver, spec):
+    coordinator, _ = coordinating(driver, spec)
     with pytest.raises(MemberFailed, match="is not this run's driver"):
-        work(replace(plan, token="another"), coordinator.address, 1, Worker)
+        work(replace(spec, token="another"), coordinator.address, 1, Worker)
 
 
-def test_a_plan_does_not_show_its_token(plan):
-    assert TOKEN not in repr(plan)
+def test_a_spec_does_not_show_its_token(spec):
+    assert TOKEN not in repr(spec)

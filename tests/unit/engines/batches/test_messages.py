@@ -18,7 +18,7 @@ def test_a_lease_goes_over_the_channel():
         7,
         "Orders",
         {ONE: CommitPoint(12, -1, ((14, 20), (22, 22))), RETRY: CommitPoint(0, 4, ())},
-        (HeldRecord(ONE, 13, b"\x00\xff"), HeldRecord(ONE, 21, None, fences=False)),
+        (HeldRecord(ONE, 13, b"\x00\xff"), HeldRecord(ONE, 21, None, blocks_key=False)),
         (retry,),
         5,
     )

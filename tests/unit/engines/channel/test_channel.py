@@ -113,7 +113,7 @@ def test_nonsense_closes_the_channel_and_nothing_else(server, received, sent):
     greet(server)
 
 
-def test_a_desk_that_cannot_take_a_call_takes_the_next(server, received, monkeypatch, caplog):
+def test_a_server_that_cannot_accept_a_connection_accepts_the_next(server, received, monkeypatch, caplog):
     real, left = server._listening, [OSError("too many open files")]
 
     class Full:

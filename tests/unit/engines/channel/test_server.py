@@ -94,14 +94,14 @@ def go_half_way(connection):
 
 
 @pytest.mark.parametrize("begin", [say_nothing, dribble, go_half_way])
-def test_workers_connect_however_many_strangers_there_are(server, begin):
+def test_workers_connect_however_many_unauthenticated_connections_there_are(server, begin):
     with Flood(server, begin), ThreadPoolExecutor(4) as workers:
         for made in [workers.submit(greet, server) for _ in range(CALLS)]:
             made.result(PATIENCE)
     assert len(server._unauthenticated) <= unauthenticated.MAX_CALLERS_PER_ADDRESS
 
 
-def test_strangers_that_stay_do_no_harm_either(server, caplog):
+def test_unauthenticated_connections_that_stay_do_no_harm_either(server, caplog):
     with ExitStack() as stack:
         for _ in range(SILENT):
             stack.enter_context(socket.create_connection(server.address, PATIENCE))
@@ -149,11 +149,11 @@ def test_a_proven_caller_is_not_counted_nor_closed(server, monkeypatch):
     channel.close()
 
 
-def test_strangers_with_long_messages_do_not_flood_the_log(server, caplog):
+def test_unauthenticated_connections_with_long_messages_do_not_flood_the_log(server, caplog):
     for _ in range(20):
-        with socket.create_connection(server.address, PATIENCE) as stranger, suppress(OSError):
-            stranger.sendall(b"x" * 10_000)
-            while stranger.recv(4_096):
+        with socket.create_connection(server.address, PATIENCE) as caller, suppress(OSError):
+            caller.sendall(b"x" * 10_000)
+            while caller.recv(4_096):
                 pass
     greet(server)
     assert len(caplog.records) <= 1

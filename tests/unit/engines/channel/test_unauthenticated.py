@@ -14,58 +14,58 @@ from multilane.engines.channel.unauthenticated import (
 
 
 def many(count, host=None, most=4, most_of_one=4):
-    strangers = UnauthenticatedCallers(most, most_of_one)
+    callers = UnauthenticatedCallers(most, most_of_one)
     for number in range(count):
-        assert strangers.add(number, host or f"host {number}", 0.0) is None
-    return strangers
+        assert callers.add(number, host or f"host {number}", 0.0) is None
+    return callers
 
 
 def test_the_oldest_silent_one_goes():
-    strangers = many(4)
-    assert strangers.add("new", "a", 0.0) == 0
-    assert strangers.add("newer", "b", 0.0) == 1
-    assert len(strangers) == 4
+    callers = many(4)
+    assert callers.add("new", "a", 0.0) == 0
+    assert callers.add("newer", "b", 0.0) == 1
+    assert len(callers) == 4
 
 
 def test_a_caller_that_has_sent_stays_while_others_are_silent():
-    strangers = many(4)
+    callers = many(4)
     for number in (0, 1, 3):
-        strangers.note_message(number)
-    assert strangers.add("new", "a", 0.0) == 2
-    assert strangers.add("newer", "b", 0.0) == "new"
-    strangers.note_message("newer")
-    assert strangers.add("newest", "c", 0.0) == 0
+        callers.note_message(number)
+    assert callers.add("new", "a", 0.0) == 2
+    assert callers.add("newer", "b", 0.0) == "new"
+    callers.note_message("newer")
+    assert callers.add("newest", "c", 0.0) == 0
 
 
 def test_one_address_evicts_its_own():
-    strangers = many(2, host="flood", most=8, most_of_one=2)
+    callers = many(2, host="flood", most=8, most_of_one=2)
     for number in range(6):
-        strangers.add(f"other {number}", f"host {number}", 0.0)
-    assert strangers.add("new", "flood", 0.0) == 0
-    assert strangers.add("newer", "flood", 0.0) == 1
-    strangers.note_message("new")
-    strangers.note_message("newer")
-    assert strangers.add("newest", "flood", 0.0) == "new"
-    assert len(strangers) == 8
+        callers.add(f"other {number}", f"host {number}", 0.0)
+    assert callers.add("new", "flood", 0.0) == 0
+    assert callers.add("newer", "flood", 0.0) == 1
+    callers.note_message("new")
+    callers.note_message("newer")
+    assert callers.add("newest", "flood", 0.0) == "new"
+    assert len(callers) == 8
 
 
 def test_a_second_for_the_first_message_and_a_few_for_the_rest():
-    strangers = many(2)
-    strangers.note_message(1)
-    assert strangers.pop_overdue(FIRST_MESSAGE_SECONDS - 0.01) == []
-    assert strangers.pop_overdue(FIRST_MESSAGE_SECONDS) == [0]
-    assert strangers.pop_overdue(HANDSHAKE_SECONDS - 0.01) == []
-    assert strangers.pop_overdue(HANDSHAKE_SECONDS) == [1]
-    assert len(strangers) == 0
+    callers = many(2)
+    callers.note_message(1)
+    assert callers.pop_overdue(FIRST_MESSAGE_SECONDS - 0.01) == []
+    assert callers.pop_overdue(FIRST_MESSAGE_SECONDS) == [0]
+    assert callers.pop_overdue(HANDSHAKE_SECONDS - 0.01) == []
+    assert callers.pop_overdue(HANDSHAKE_SECONDS) == [1]
+    assert len(callers) == 0
 
 
 @pytest.mark.parametrize("unknown", ["never came", 0])
 def test_messages_and_ends_of_evicted_callers_are_ignored(unknown):
-    strangers = many(1)
-    strangers.remove(0)
-    strangers.note_message(unknown)
-    strangers.remove(unknown)
-    assert len(strangers) == 0
+    callers = many(1)
+    callers.remove(0)
+    callers.note_message(unknown)
+    callers.remove(unknown)
+    assert len(callers) == 0
 
 
 def test_the_bounds_leave_room_for_others():

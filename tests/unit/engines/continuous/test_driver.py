@@ -11,8 +11,8 @@ from typing import ClassVar
 import pytest
 
 from multilane.clock import SystemClock
-from multilane.engines.continuous.driver import MemberRunPlan, Supervisor
-from multilane.engines.continuous.worker import MemberTaskPlan, serve
+from multilane.engines.continuous.driver import MemberRunSpec, Supervisor
+from multilane.engines.continuous.worker import MemberTaskSpec, serve
 from multilane.errors import ConfigError, MemberFailed, SparkStartError
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.metrics.observer import Counts, guarded
@@ -56,7 +56,7 @@ class ThreadMember:
     def stop(self):
         self.stopped.set()
 
-    def steer(self, consumer, overrides):
+    def apply_overrides(self, consumer, overrides):
         self.steered.put((consumer, overrides))
 
     def counts(self):
@@ -88,17 +88,17 @@ class ThreadJobs:
         self.cancelled = []
         self._ends = {}
 
-    def start(self, plan, on_end):
-        self.started.append(plan)
-        self._ends[plan.number] = end = once(on_end)
-        threading.Thread(target=self._run, args=(plan, end), daemon=True).start()
+    def start(self, spec, on_end):
+        self.started.append(spec)
+        self._ends[spec.number] = end = once(on_end)
+        threading.Thread(target=self._run, args=(spec, end), daemon=True).start()
 
-    def _run(self, plan, on_end):
+    def _run(self, spec, on_end):
         if not self._slots.acquire(blocking=False):
             return
         try:
-            rows = [batch.to_pylist() for batch in serve(plan, iter([]))]
-            assert rows[0][0]["member"] == plan.number
+            rows = [batch.to_pylist() for batch in serve(spec, iter([]))]
+            assert rows[0][0]["member"] == spec.number
         except Exception as error:  # noqa: BLE001 - as Spark reports it
             on_end(error)
         else:
@@ -128,8 +128,8 @@ def _environment(monkeypatch):
 
 
 class Running:
-    def __init__(self, world, jobs, members=2, observer=None, is_stopped=False, **plan):
-        self._arguments = MemberRunPlan(members, f"{__name__}:ThreadMember", world.target, os.getcwd(), **plan), jobs
+    def __init__(self, world, jobs, members=2, observer=None, is_stopped=False, **spec):
+        self._arguments = MemberRunSpec(members, f"{__name__}:ThreadMember", world.target, os.getcwd(), **spec), jobs
         self.supervisor = Supervisor(SystemClock(), observer or Counts())
         if is_stopped:
             self.supervisor.stop()
@@ -155,7 +155,7 @@ def test_members_get_overrides_and_those_that_start_later_too(world):
     world.behaviour = lambda member: (served.put(member), (crash if member.number else member.stopped).wait(PATIENCE))
     running = Running(world, ThreadJobs(), members=2)
     members = [served.get(timeout=PATIENCE) for _ in range(2)]
-    running.supervisor.steer("orders", ConsumerOverrides(is_paused=True))
+    running.supervisor.apply_overrides("orders", ConsumerOverrides(is_paused=True))
     for member in members:
         assert member.steered.get(timeout=PATIENCE) == ("orders", ConsumerOverrides(is_paused=True))
     crash.set()  # the second ends unexpectedly, and is restarted
@@ -302,7 +302,7 @@ def test_one_that_does_not_end_is_cancelled(world):
 
 def test_a_spark_that_is_gone_is_an_error(world):
     class Gone(ThreadJobs):
-        def start(self, plan, on_end):
+        def start(self, spec, on_end):
             raise ConnectionRefusedError("nobody listens")
 
     error = Running(world, Gone()).wait()
@@ -323,10 +323,10 @@ def test_members_end_in_order_when_the_driver_is_gone(world):
         ended.put(member)
 
     class GoneLater(ThreadJobs):
-        def start(self, plan, on_end):
+        def start(self, spec, on_end):
             if len(self.started) == 2:
                 raise ConnectionRefusedError("nobody listens")
-            super().start(plan, on_end)
+            super().start(spec, on_end)
 
     world.behaviour = behave
     running = Running(world, GoneLater())
@@ -351,7 +351,7 @@ def test_an_observer_that_fails_is_logged_and_nothing_else(world, caplog):
 
 def test_a_job_that_never_gets_ready_is_not_retried_for_ever(world):
     class Fails(ThreadJobs):
-        def _run(self, plan, on_end):
+        def _run(self, spec, on_end):
             on_end(RuntimeError(WORKER_ERROR))
 
     jobs = Fails()
@@ -408,5 +408,5 @@ def test_the_line_with_the_reason(text, said):
 
 
 def test_the_token_does_not_show():
-    plan = MemberTaskPlan("f", "t", "h", "INFO", ("127.0.0.1", 1), token="hush", number=0)
-    assert "hush" not in repr(plan)
+    spec = MemberTaskSpec("f", "t", "h", "INFO", ("127.0.0.1", 1), token="hush", number=0)
+    assert "hush" not in repr(spec)

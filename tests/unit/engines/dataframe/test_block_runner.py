@@ -97,7 +97,7 @@ def told(*some) -> dict[int, str]:
     }
 
 
-async def test_all_of_it_is_handled_and_told_once():
+async def test_all_of_it_is_handled_and_reported_once():
     world = Hauled()
     first = await world.block_runner.process([block_of("abab"), replace(block_of("xy", 7), partition=5)])
     second = await world.block_runner.process([block_of("aa", 10)])
@@ -119,7 +119,7 @@ async def test_it_waits_for_what_is_still_running():
     assert told(await finishing) == {0: "done", 1: "done", 2: "done"}
 
 
-async def test_a_failed_one_is_told_when_its_copy_is_acknowledged():
+async def test_a_failed_one_is_reported_when_its_copy_is_acknowledged():
     world = Hauled()
     world.stored.gate.clear()
     await world.block_runner.process([block_of(["a", "bad"])])

@@ -160,7 +160,7 @@ async def test_a_topic_of_copies_begins_at_its_beginning_where_nothing_is_commit
     assert sorted(handled) == [("t", b"c"), ("t.retry", b"x"), ("t.retry", b"y"), ("t.retry", b"z")]
 
 
-async def test_a_partition_whose_pair_does_not_exist_is_told(caplog):
+async def test_a_partition_whose_pair_does_not_exist_is_reported(caplog):
     consumer, handled = LogConsumer(), []
     consumer.logs = {TopicPartition("t", n): ["a"] for n in range(3)} | {
         TopicPartition("t.retry", n): [] for n in range(2)

@@ -18,7 +18,7 @@ from pyspark.util import PythonEvalType
 
 from multilane import Avro
 from multilane.errors import ConfigError
-from multilane.spark.avro.decoding import decoder_of, decoding, plan_of
+from multilane.spark.avro.decoding import decoder_of, decoding, spec_of
 from multilane.spark.typed import struct_of
 
 ITEM = {"type": "record", "name": "Item", "fields": [{"name": "name", "type": "string"}]}
@@ -96,7 +96,7 @@ def written(schema, value) -> bytes:
 
 
 def decoded(avro: Avro, *payloads: bytes | None) -> list[tuple[object, str | None]]:
-    found = decoder_of(plan_of(avro)).array(pa.array(payloads, pa.binary()))
+    found = decoder_of(spec_of(avro)).array(pa.array(payloads, pa.binary()))
     return list(zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True))
 
 
@@ -117,7 +117,7 @@ NUMBER = record(("n", "int"))
 
 
 def test_each_type():
-    assert decoder_of(plan_of(Avro(EVERYTHING))).shape.spark.simpleString() == TYPES
+    assert decoder_of(spec_of(Avro(EVERYTHING))).shape.spark.simpleString() == TYPES
 
 
 def test_each_value():
@@ -224,14 +224,14 @@ HUGE = {"type": "bytes", "logicalType": "decimal", "precision": 39}
 )
 def test_what_is_refused(schema, said):
     with pytest.raises(ConfigError, match=said):
-        plan_of(Avro(schema))
+        spec_of(Avro(schema))
 
 
 def test_a_broken_file_is_named(tmp_path):
     path = tmp_path / "broken.avsc"
     path.write_text("{")
     with pytest.raises(ConfigError, match=r"broken\.avsc"):
-        plan_of(Avro(path))
+        spec_of(Avro(path))
 
 
 @pytest.mark.parametrize(
@@ -250,13 +250,13 @@ def test_what_does_not_go_together(told, said):
 
 def test_a_writers_schema_that_is_none():
     with pytest.raises(ConfigError, match="the writer's schema 4 is not an Avro schema"):
-        plan_of(Avro(NUMBER, framing="confluent", writers={4: {"type": "x"}}))
+        spec_of(Avro(NUMBER, framing="confluent", writers={4: {"type": "x"}}))
 
 
 def test_without_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(ConfigError, match=r'pip install "multilane\[avro\]"'):
-        plan_of(Avro(NUMBER))
+        spec_of(Avro(NUMBER))
 
 
 def test_a_schema_of_avro_is_said_to_be_one():

@@ -26,7 +26,7 @@ from multilane.wire.subscription import NO_GENERATION
 
 
 @dataclass(frozen=True, slots=True)
-class StickyPlan:
+class StickyAssignment:
     """The final assignment, and the claims that it is based on."""
 
     assigned: GroupAssignment
@@ -34,13 +34,13 @@ class StickyPlan:
     even: bool
 
 
-def plan_sticky(members: Sequence[AssignorMember], topics: TopicShapes, read: ReadOwnership) -> StickyPlan:
+def assign_sticky(members: Sequence[AssignorMember], topics: TopicShapes, read: ReadOwnership) -> StickyAssignment:
     existing = wanted(members, topics)
     claims = resolve(members, read, existing)
     racks = RackMap(members, existing)
     even = len({frozenset(member.topics) for member in members}) == 1
     assigned = assign_evenly(claims, existing, racks) if even else assign_unevenly(members, claims, existing, racks)
-    return StickyPlan({member: tuple(partitions) for member, partitions in assigned.items()}, claims, even)
+    return StickyAssignment({member: tuple(partitions) for member, partitions in assigned.items()}, claims, even)
 
 
 class StickyAssignor:
@@ -48,7 +48,7 @@ class StickyAssignor:
     cooperative: Final = False
 
     def assign(self, members: Sequence[AssignorMember], topics: TopicShapes) -> GroupAssignment:
-        return plan_sticky(members, topics, _ownership).assigned
+        return assign_sticky(members, topics, _ownership).assigned
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
         never_assigned = not owned and generation == NO_GENERATION

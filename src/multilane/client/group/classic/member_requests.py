@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 _ANSWER_LAPSE: Final = 5.0  # allowed for the answer after the coordinator has stopped waiting
-_HOLD_CHECKS: Final = 1 / 3  # of a session: how often a held JoinGroup or SyncGroup is checked
+_REBALANCE_CHECKS: Final = 1 / 3  # of a session: how often an unanswered JoinGroup or SyncGroup is checked
 COORDINATOR_WAIT: Final = 1.0  # poll interval while the coordinator is looked up
 
 
@@ -90,7 +90,7 @@ class MemberRequests:
         kind = ExchangeKind(ApiKey.HEARTBEAT, HEARTBEAT_AT_LEAST, CONTROL, config.session_timeout)
         self._heartbeats = Exchange(kind, policy.backoff)
         self._next_heartbeat = NEVER
-        self._heartbeat_sent = self._confirmed_at = self._held_until = NEVER
+        self._heartbeat_sent = self._confirmed_at = self._certain_until = NEVER
         self._login_refused = False  # and reported
         self.has_connection = False  # the connection for JoinGroup and SyncGroup may be open
         self.is_connection_stuck = False  # an abandoned request waits on it
@@ -151,24 +151,26 @@ class MemberRequests:
     def fenced_after(self, session: float | None) -> float:
         """The client sets the session timeout."""
         del session
-        return self._held_until if self._is_held else self._confirmed_at + self._policy.group.session_timeout
+        return (
+            self._certain_until if self._awaits_rebalance else self._confirmed_at + self._policy.group.session_timeout
+        )
 
     @property
-    def _is_held(self) -> bool:
+    def _awaits_rebalance(self) -> bool:
         return self.joining.state.in_flight or self.syncing.state.in_flight
 
-    def watch_hold(self, now: float, *, is_free: bool) -> float:
-        """While the coordinator holds JoinGroup or SyncGroup it does not expect heartbeats. It expects them again from
-        its answer on, and a suspended process does not receive that answer: after a session without a check, membership
-        is uncertain. `is_free`: no partitions are owned that others could get. Returns the seconds until the next
-        check."""
+    def watch_rebalance(self, now: float, *, is_free: bool) -> float:
+        """While a JoinGroup or SyncGroup waits at the coordinator, no heartbeats are expected. They are expected again
+        from its answer on, and a suspended process does not receive that answer: after a session without a check,
+        membership is uncertain. `is_free`: no partitions are owned that others could get. Returns the seconds until the
+        next check."""
         session = self._policy.group.session_timeout
-        if not self._is_held:
-            self._held_until = self._confirmed_at + session
+        if not self._awaits_rebalance:
+            self._certain_until = self._confirmed_at + session
             return NEVER
-        if is_free or now <= self._held_until:
-            self._held_until = now + session
-        return session * _HOLD_CHECKS
+        if is_free or now <= self._certain_until:
+            self._certain_until = now + session
+        return session * _REBALANCE_CHECKS
 
     # --- heartbeats --------------------------------------------------------------------------------------------------
 
@@ -176,7 +178,7 @@ class MemberRequests:
         """Another request has reached the coordinator; answers to older heartbeats are stale. It was reached just now,
         unless the process was suspended meanwhile: then a heartbeat is sent at once to find out."""
         self._heartbeats.abandon()
-        if now <= self._held_until:
+        if now <= self._certain_until:
             self._confirmed_at = now
             self._next_heartbeat = now + HEARTBEAT_FRACTION * self._policy.group.heartbeat_interval
         else:

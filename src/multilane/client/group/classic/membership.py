@@ -173,7 +173,7 @@ class ClassicMembership:
                 self._member_requests.heartbeat_soon(now)
             waits.append(self._member_requests.heartbeat(requests, now))
         leaves += self._member_requests.send_leaves(now)  # of an application that has just stopped polling
-        waits.append(self._member_requests.watch_hold(now, is_free=not self.owned))
+        waits.append(self._member_requests.watch_rebalance(now, is_free=not self.owned))
         return Poll((*leaves, *requests), min(waits))
 
     def _awaits_partitions(self, now: float) -> bool:

@@ -88,7 +88,7 @@ def owned_in(said: Any) -> dict[UUID, set[int]] | None:
     return {t.topic_id: set(t.partitions) for t in said.topic_partitions}
 
 
-class Desk:
+class Harness:
     def __init__(self, *, rack: str | None = None, **changed: Any) -> None:
         self.now = 0.0
         self.node: NodeId | None = NodeId(1)

@@ -1,4 +1,4 @@
-"""A classic membership on a desk: its time, application and coordinator are played by the test."""
+"""A classic membership in a harness: its time, application and coordinator are played by the test."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class KnownCoordinator:
         return None if self.is_looking else NetworkError("no broker answers")
 
 
-class Desk:
+class Harness:
     def __init__(
         self,
         *strategy: Any,

@@ -1,4 +1,4 @@
-"""What runs beside the pump of a group member: tasks that look at its group now and then.
+"""What runs beside a group member: tasks that look at its group now and then.
 
 Thread: loop.
 
@@ -8,7 +8,7 @@ Owns the tasks, from entering to leaving the block. None of them ends the group:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -16,23 +16,29 @@ from typing import Any
 from multilane.client.admin.admin import Admin
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
-from multilane.engines.process.pump import Pump
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
 from multilane.runtime.gauges import is_member
 from multilane.runtime.group_lanes import GroupLanes
 from multilane.runtime.shadow_groups import ShadowGroup, ShadowGroups, mark_of
 from multilane.runtime.starvation_watch import StarvationWatch, look_with
-from multilane.types import TopicPartition
+from multilane.types import OffsetAndMetadata, TopicPartition
 
 log = logger(__name__)
 
+NoteCommits = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], object]
+
 
 @asynccontextmanager
-async def beside(
-    lanes: GroupLanes, consumer: AsyncConsumer, pump: Pump, clock: Clock, observer: Observer
+async def beside_member(
+    lanes: GroupLanes,
+    consumer: AsyncConsumer,
+    on_committed: Callable[[NoteCommits], object],
+    clock: Clock,
+    observer: Observer,
 ) -> AsyncIterator[None]:
-    """`clock` and `observer` are those of the consumer, so that all share its network thread."""
+    """`on_committed` sets what is called with each commit that the group has stored. `clock` and `observer` are those
+    of the consumer, so that all share its network thread."""
 
     def held() -> Collection[TopicPartition] | None:
         return consumer.assignment if is_member(consumer) else None
@@ -56,7 +62,7 @@ async def beside(
         return {name: (factory.config.topic, factory.config.retry) for name, factory in lanes.consumers.items()}
 
     shadows = ShadowGroups(triggers, shadow_of, clock)
-    pump.on_committed(shadows.note)
+    on_committed(shadows.note)
     jobs = [StarvationWatch(lanes.config.group_id, topics, look, clock).run(held), shadows.run()]
     tasks = [asyncio.create_task(_logged(job), name=f"multilane beside {lanes.config.name}") for job in jobs]
     try:
