@@ -39,18 +39,21 @@ def once(frame: DataFrame, column: Column, name: str) -> DataFrame:
 
 
 def parsed(text: Column, struct: StructType) -> Column:
-    """The struct of each text, with a field for `checked`."""
+    """The struct of each text, with a mark for `fault_of`."""
     with_corrupt = StructType([*struct.fields, StructField(_CORRUPT, StringType())])
     return F.from_json(text, with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT})
 
 
-def checked(text: Column, found: Column, struct: StructType) -> tuple[Column, Column]:
-    """(payload, error) of a parsed text: exactly one of them is null, or both if there is no text."""
+def without_marks(found: Column) -> Column:
+    """A parsed text as its struct alone."""
+    return found.dropFields(_CORRUPT)
+
+
+def fault_of(text: Column, found: Column, struct: StructType) -> Column:
+    """What is wrong with a parsed text; null if nothing is, or if there is no text."""
     error = F.when(text.isNotNull() & (found.isNull() | found[_CORRUPT].isNotNull()), F.lit(NOT_JSON))
     error = error.when(~F.is_valid_utf8(text), F.lit(_NOT_TEXT))
-    for fault in _faults(found, struct, ""):
-        error = F.coalesce(error, fault)
-    return F.when(error.isNull(), found.dropFields(_CORRUPT)), error
+    return reduce(F.coalesce, _faults(found, struct, ""), error)
 
 
 def _faults(column: Column, kind: DataType, at: str) -> Iterator[Column]:

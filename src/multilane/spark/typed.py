@@ -33,7 +33,7 @@ from multilane.config.app.cluster import ClusterConfig
 from multilane.errors import ConfigError
 from multilane.registry.formats import Avro, JsonSchema, Protobuf
 from multilane.registry.framing import ID_SIZES
-from multilane.spark.json_payload import checked, frame_error, once, parsed, without_frame
+from multilane.spark.json_payload import fault_of, frame_error, once, parsed, without_frame, without_marks
 
 PAYLOAD: Final = "payload"
 PAYLOAD_ERROR: Final = "payload_error"
@@ -56,11 +56,11 @@ def with_payload(frame: DataFrame, model: Any, cluster: ClusterConfig | None = N
         struct, content = struct_of(plain_model), without_frame(F.col("value"), size)
         text = content.cast("string")
         decoded = once(frame, parsed(text, struct), _DECODED)
-        found, error = checked(text, F.col(_DECODED), struct)
+        found, error = without_marks(F.col(_DECODED)), fault_of(text, F.col(_DECODED), struct)
         if size:
             error = F.coalesce(frame_error(F.col("value"), size), error)
-            found = F.when(error.isNull(), found)
-    return decoded.withColumn(PAYLOAD, found).withColumn(PAYLOAD_ERROR, error).drop(_DECODED)
+    valid = F.when(F.col(PAYLOAD_ERROR).isNull(), found)  # by the column: Spark works the error out once
+    return decoded.withColumn(PAYLOAD_ERROR, error).select(*frame.columns, valid.alias(PAYLOAD), PAYLOAD_ERROR)
 
 
 def _unframed(model: Any, cluster: ClusterConfig | None) -> tuple[Any, int]:
