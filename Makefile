@@ -115,7 +115,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 lock: $(READY)
-	@$(BIN)/uv pip compile pyproject.toml --extra avro --extra connect --extra dev --extra examples --extra prometheus --extra spark --extra test --universal --python-version 3.11 --generate-hashes \
+	@$(BIN)/uv pip compile pyproject.toml --extra avro --extra connect --extra dev --extra examples --extra prometheus --extra registry --extra spark --extra test --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
 
 clean:

@@ -19,7 +19,7 @@ which import-linter checks (`pyproject.toml`): a package may import what stands 
 """
 PACKAGES = (
     "cli", "dev", "testing", "engines", "app", "error_consumer", "runtime", "audit", "spark", "sizing", "group",
-    "lanes", "listeners", "outcome", "commit", "client", "wire", "config", "metrics", "errors",
+    "lanes", "listeners", "outcome", "commit", "client", "registry", "wire", "config", "metrics", "errors",
 )  # fmt: skip
 COLUMN = 34
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from multilane.metrics.observer import Gauge, Observer
     from multilane.metrics.opentelemetry import OpenTelemetryMetrics
     from multilane.metrics.prometheus import PrometheusObserver
+    from multilane.registry.formats import Avro, JsonSchema, Protobuf
     from multilane.runtime.produced_messages import CustomMessage, Message
     from multilane.runtime.registration import Interceptors
     from multilane.runtime.results import Result
     from multilane.secret import Secret
-    from multilane.spark.avro.payload import Avro
     from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
     from multilane.wire.records.block import Block
     from multilane.wire.records.record import Record
@@ -49,7 +49,7 @@ _HOMES = {
     "App": "multilane.app.app",
     "Assignor": "multilane.client.group.assignors",
     "AsyncConsumer": "multilane.client.async_consumer",
-    "Avro": "multilane.spark.avro.payload",
+    "Avro": "multilane.registry.formats",
     "Block": "multilane.wire.records.block",
     "Blocks": "multilane.client.blocks",
     "Clock": "multilane.clock",
@@ -60,6 +60,7 @@ _HOMES = {
     "CustomMessage": "multilane.runtime.produced_messages",
     "Gauge": "multilane.metrics.observer",
     "Interceptors": "multilane.runtime.registration",
+    "JsonSchema": "multilane.registry.formats",
     "Message": "multilane.runtime.produced_messages",
     "MultilaneError": "multilane.errors",
     "Observer": "multilane.metrics.observer",
@@ -68,6 +69,7 @@ _HOMES = {
     "OpenTelemetryMetrics": "multilane.metrics.opentelemetry",
     "OpenTelemetryTracer": "multilane.listeners.opentelemetry",
     "Partitions": "multilane.lanes.partition_events",
+    "Protobuf": "multilane.registry.formats",
     "PrometheusObserver": "multilane.metrics.prometheus",
     "Producer": "multilane.client.produce.producer",
     "RebalanceListener": "multilane.client.rebalance",
@@ -101,6 +103,7 @@ __all__ = [
     "CustomMessage",
     "Gauge",
     "Interceptors",
+    "JsonSchema",
     "Message",
     "MultilaneError",
     "Observer",
@@ -111,6 +114,7 @@ __all__ = [
     "Partitions",
     "Producer",
     "PrometheusObserver",
+    "Protobuf",
     "RebalanceListener",
     "Record",
     "Result",

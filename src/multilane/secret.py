@@ -21,10 +21,12 @@ _CONTAINERS: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})  # container@
 
 
 class Secret:
-    __slots__ = ("_text",)
+    __slots__ = ("_text", "source")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, source: str | None = None) -> None:
+        """`source`: how the configuration names the text, as in `${NAME}`; it may be shown and sent."""
         self._text = text
+        self.source = source
 
     def reveal(self) -> str:
         return self._text

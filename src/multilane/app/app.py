@@ -115,17 +115,16 @@ class App:
             raise ConfigError(f"consumer {config.name!r}: {how}")
 
         def register(function: F) -> F:
-            self._registrations[config.name] = checked(
-                Registration(
-                    config=config,
-                    function=function,
-                    retry=options.get("retry") or options.get("batch_retry"),
-                    error=options.get("error"),
-                    select=options.get("select"),
-                    route=options.get("route"),
-                    interceptors=options.get("interceptors") or Interceptors(),
-                )
+            registration = Registration(
+                config=config,
+                function=function,
+                retry=options.get("retry") or options.get("batch_retry"),
+                error=options.get("error"),
+                select=options.get("select"),
+                route=options.get("route"),
+                interceptors=options.get("interceptors") or Interceptors(),
             )
+            self._registrations[config.name] = checked(registration, self.config.cluster(config.cluster))
             return function
 
         return register
@@ -192,16 +191,27 @@ class App:
             )
         return self._producers
 
-    def stream(
-        self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: object
-    ) -> DataFrame:
+    def stream(self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: Any) -> DataFrame:
         """Read the topic of a consumer as a streaming Spark DataFrame, for plain Spark SQL; no listener runs. A model
-        (pydantic, JSON Schema, StructType, `Avro`) adds a column `payload`. The options are those of
-        `format("multilane")`."""
+        adds the columns `payload` and `payload_error`. The options are those of `format("multilane")`."""
         from multilane.spark.topic_frames import stream_of
 
-        group = self.config.consumer(name)
-        return stream_of(spark, group, self.config.cluster(group.cluster), model, options)
+        return stream_of(spark, self.config, name, model, options)
+
+    def table(
+        self,
+        name: str,
+        model: Any = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        **source: Any,
+    ) -> DataFrame:
+        """Read what the topic of a consumer has now as a batch DataFrame, with the columns of `stream`: everything, or
+        the records of a time (up to but not including `until`) or of the offsets that options of the source name."""
+        from multilane.spark.topic_frames import Times, table_of
+
+        return table_of(self.config, name, model, Times(since, until), source)
 
     def handle(self, frame: DataFrame, name: str, **options: Unpack[StageOptions]) -> DataFrame:
         """Run the listener of a consumer on the rows of a batch or streaming DataFrame, on lanes in Spark's workers, in

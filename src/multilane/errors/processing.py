@@ -37,6 +37,16 @@ class UndecodablePayload(MultilaneError):
     """A value cannot be decoded to the type that the function requires. Its record goes to the error topic at once."""
 
 
+class RegistryUnavailable(MultilaneError):
+    """The schema registry does not answer, or refuses: no record is to blame, and each is retried in place."""
+
+    retriable = True
+
+
+class UnknownSchema(UndecodablePayload):
+    """The schema registry has no schema with the id that a value names."""
+
+
 class ProcessingTimeout(MultilaneError, TimeoutError):
     """A function took longer than maxProcessingTime: make it faster, do less in it, or allow more time."""
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock
 from multilane.commit.journal import Notes, RecordOutcome, StoredCopy
-from multilane.errors import BreakerOpen, ProcessingTimeout, UndecodablePayload
+from multilane.errors import BreakerOpen, ProcessingTimeout, RegistryUnavailable, UndecodablePayload
 from multilane.lanes.failure_log import FailureLog
 from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.gate import OutageGate
@@ -31,7 +31,7 @@ from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.giving_up import GivingUp
-from multilane.outcome.in_place import InPlace, Resting, fresh, retried
+from multilane.outcome.in_place import InPlace, Resting, Stay, attempts_in_place, fresh, resting, retried
 from multilane.outcome.next_step import (
     LastStep,
     Publish,
@@ -101,7 +101,8 @@ class Failing:
         self._gate = routes.gate
         self._giving_up = routes.giving_up
         self._watch = routes.watch
-        self._kept, self._dropped, self._unended, self._unsure = (RateLimit(_LOG_EVERY) for _ in range(4))
+        self._kept, self._dropped, self._unended = (RateLimit(_LOG_EVERY) for _ in range(3))
+        self._unsure, self._undecoded = RateLimit(_LOG_EVERY), RateLimit(_LOG_EVERY)
         self._report = routes.report or FailureReport(routes.retry_policy.main, FailureLog(clock), observer)
         self._interceptors = interceptors
         self._clock = clock
@@ -161,7 +162,10 @@ class Failing:
         self._note_failed()
         with self._watch.marked(record):
             context = self._interceptors.on_failure(record, error)
-        if self._gate is not None and (staying := self._gate.stays(record, error)) is not None:
+        staying = None if self._gate is None else self._gate.stays(record, error)
+        if staying is None and isinstance(error, RegistryUnavailable):
+            staying = self._stays_without_registry(record, error)
+        if staying is not None:
             self._observer.count("lanes.records.held", topic=record.topic)
             return staying
         is_hopeless = isinstance(error, UndecodablePayload | SuspectedPoison)
@@ -190,6 +194,17 @@ class Failing:
         if in_place is not None:
             in_place.note_exhausted(record, error)
         return None
+
+    def _stays_without_registry(self, record: Record, error: RegistryUnavailable) -> Resting:
+        """No record is to blame, and no attempt of it is used up."""
+        now = self._clock.monotonic()
+        if many := self._undecoded.due(now):
+            log.warning(
+                "%s stays in place until its schema can be read, and its key waits. Such failures since the last "
+                "warning: %d. %s",
+                *(record, many, _described(error)),
+            )
+        return resting(record, attempts_in_place(record), now + _SHORTEST_REST, Stay.OUTAGE)
 
     def _step(self, record: Record, error: BaseException) -> Publish | LastStep:
         if isinstance(error, SuspectedPoison):

@@ -15,12 +15,13 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from multilane.errors import UndecodablePayload, WrongFailures, WrongResult
+from multilane.errors import RegistryUnavailable, UndecodablePayload, WrongFailures, WrongResult
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.call_timer import CallTimer
 from multilane.listeners.context import CURRENT, Context
 from multilane.listeners.interceptors import InterceptorChain, Visit
 from multilane.listeners.payload import Decode, decoder_for
+from multilane.listeners.registered import RegisteredPayloads
 from multilane.listeners.signature import ListenerKind, Signature, Wants, location_of
 from multilane.listeners.window import Window
 from multilane.outcome.raised import as_failure
@@ -88,6 +89,7 @@ class Listener:
         self._signature = signature
         self._runner = runner
         self._decode: Decode | None = None if signature.payload is None else decoder_for(signature.payload)
+        self._schemas = self._decode if isinstance(self._decode, RegisteredPayloads) else None
         self._wants_context = signature.wants(Wants.CONTEXT) or bool(interceptors)
         self.call_one = self._direct_call()
         self._plain_parameter = self._only_parameter()
@@ -139,6 +141,8 @@ class Listener:
         return self._runner.idents
 
     async def _call_one(self, record: Record, acknowledgement: Acknowledgement | None = None) -> Any:
+        if self._schemas is not None and (missing := self._schemas.missing((record,))):
+            await self._schemas.fetch(missing)
         if not self._wants_context:
             return await self._run(self._arguments(record, None, acknowledgement), None)
         visit = self.interceptors.enter(record)
@@ -183,6 +187,8 @@ class Listener:
         if self._plain_parameter is not None:
             name, make = self._plain_parameter
             return self._failures(records, await self._function(**{name: make(records)}), results)
+        if self._schemas is not None and (missing := self._schemas.missing(records)):
+            await self._schemas.fetch(missing)
         failures: CallErrors = {}
         visits = self._enter_all(records, failures)
         arguments = self._many_arguments(records, failures, visits, acknowledgement)
@@ -248,7 +254,7 @@ class Listener:
                 continue
             try:
                 payloads.append(self._decode(record))
-            except UndecodablePayload as error:
+            except (UndecodablePayload, RegistryUnavailable) as error:
                 failures[record] = error
         return payloads
 

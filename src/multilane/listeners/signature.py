@@ -21,6 +21,7 @@ from typing import Any
 from multilane.errors import ConfigError
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import Context
+from multilane.listeners.registered import format_of
 from multilane.wire.records.record import Record
 
 
@@ -97,7 +98,7 @@ def _annotated(function: Callable[..., Any]) -> list[tuple[str, Any]]:
         raise ConfigError(f"{function!r} has no signature: write a function with the parameters it needs") from None
     source = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     try:
-        hints = typing.get_type_hints(source)
+        hints, full = typing.get_type_hints(source), typing.get_type_hints(source, include_extras=True)
     except Exception as error:
         raise ConfigError(
             f"{location_of(function)}: cannot resolve its annotations: {error}. Import the annotated types "
@@ -107,7 +108,16 @@ def _annotated(function: Callable[..., Any]) -> list[tuple[str, Any]]:
     for parameter in wanted:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise ConfigError(f"{location_of(function)}: {parameter.name!r} is positional-only; remove the slash")
-    return [(p.name, hints.get(p.name, Record)) for p in wanted]
+    return [(p.name, _with_format(full[p.name]) or hints[p.name] if p.name in hints else Record) for p in wanted]
+
+
+def _with_format(annotation: Any) -> Any:
+    """The annotation, if it names the format of a payload; else None: what else it holds is for other tools."""
+    found = format_of(annotation)
+    if found is not None and typing.get_origin(found[0]) in {list, Sequence}:
+        return list[typing.Annotated[typing.get_args(found[0])[0], found[1]]]  # type: ignore[misc]
+    inner = typing.get_args(annotation) if typing.get_origin(annotation) in {list, Sequence} else (annotation,)
+    return annotation if inner and format_of(inner[0]) is not None else None
 
 
 def _meaning(annotation: Any) -> tuple[Wants, Any]:

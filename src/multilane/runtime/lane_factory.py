@@ -48,6 +48,7 @@ from multilane.runtime.consumer_source import ConsumerSource
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.failure_routes import ConsumerFailureRoutes
 from multilane.runtime.handover import NO_HANDOVER, Handover, notes_for
+from multilane.runtime.payloads import Payloads
 from multilane.runtime.processor_lifetimes import ProcessorLifetimes
 from multilane.runtime.queue_parts import build_chains, build_intake
 from multilane.runtime.registration import Function, Interceptors, Registration
@@ -94,6 +95,7 @@ class LaneFactory:
         self._audit = AuditRecordFiles(config.audit, config.group_id, clock) if config.audit else None
         self._lifetimes = ProcessorLifetimes(config, cluster, self._routes.gate, self._audit, CrashWatch(clock))
         self.source = ConsumerSource(config, cluster)
+        self._payloads = Payloads(config, cluster, clock, [registration.function, registration.retry])
         self._backlogs = Backlogs(self.source.reader_properties | {"auto.offset.reset": "earliest"}, clock)
 
     def share_crash_watch(self, crash_watch: CrashWatch) -> LaneFactory:
@@ -170,7 +172,7 @@ class LaneFactory:
     # --- processors --------------------------------------------------------------------------------------------------
 
     def _listen(self, function: Function, runner: Runner) -> Listener:
-        signature = read_signature(function)
+        signature = self._payloads.bound(read_signature(function))
         return Listener(function, signature, self.registration.window, self._chain, runner, self._timer)
 
     async def build(
@@ -239,7 +241,7 @@ class LaneFactory:
         return WorkRules(
             config.max_processing_time,
             config.ack == "manual",
-            retries_in_place=self._routes.retries_in_place,
+            retries_in_place=self._routes.retries_in_place or self._payloads.need_registry,
             has_more_lanes_than_threads=self._processes is None and not config.lane_classes,
             watch=watch,
             gate=self._routes.gate or NO_GATE,
@@ -266,7 +268,8 @@ class LaneFactory:
         """Whether records can wait as rows of a block. A row cannot wait for a retry by itself: all keys of its
         window would wait with it."""
         topics = [partition.topic for partition in starts]
-        return not self._routes.puts_back and self.registration.waits_as_rows(topics)
+        puts_back = self._routes.puts_back or self._payloads.need_registry
+        return not puts_back and self.registration.waits_as_rows(topics)
 
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.source.topics.names.index(partition.topic)

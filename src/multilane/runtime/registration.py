@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
+from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import ConfigError
 from multilane.lanes.last_steps import LastStepFunction
@@ -19,6 +20,7 @@ from multilane.lanes.partition_events import PartitionFunctions
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.listeners.signature import ListenerKind, Signature, Wants, location_of, read_signature
 from multilane.listeners.window import Select, Window, newest_of_each_key
+from multilane.runtime.payloads import check_payload
 from multilane.wire.records.record import Record
 
 Function = Callable[..., Any]
@@ -96,12 +98,14 @@ class Registration:
         return has_windows and is_ordered and is_one_class and is_due and config.max_in_flight_bytes is None
 
 
-def checked(registration: Registration) -> Registration:
+def checked(registration: Registration, cluster: ClusterConfig) -> Registration:
     """Return the registration. Raises a ConfigError if its functions do not fit its configuration."""
     config = registration.config
     for function in (registration.function, registration.retry):
         if function is not None:
-            _check_function(config, function, read_signature(function))
+            signature = read_signature(function)
+            _check_function(config, function, signature)
+            check_payload(cluster, function, signature)
     if registration.retry is not None:
         _check_kinds(config, registration.function, registration.retry)
     if registration.error is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,7 +11,7 @@ from multilane.app.app import App
 from multilane.errors import ConfigError
 from multilane.spark.offset_spec import EARLIEST, Named
 from multilane.spark.options import source_options
-from multilane.spark.topic_frames import source_settings
+from multilane.spark.topic_frames import Times, ranges_of, source_settings
 
 LOGIN = {
     "security.protocol": "SASL_SSL",
@@ -43,3 +44,14 @@ def test_what_cannot_travel_is_reported(tmp_path):
     app = app_of(tmp_path, {"sasl.oauthbearer.token.provider": lambda: None})  # whatever it is for
     with pytest.raises(ConfigError, match="cannot be sent to Spark's workers"):
         source_settings(app.config.consumer("orders"), app.config.cluster("main"))
+
+
+def test_the_records_of_a_time():
+    assert ranges_of(Times()) == {}
+    assert ranges_of(Times(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))) == {
+        "startingTimestamp": "1767225600000",
+        "startingOffsetsByTimestampStrategy": "latest",
+        "endingTimestamp": "1767312000000",
+    }
+    with pytest.raises(ConfigError, match="until=2026-01-02T00:00:00 has no time zone"):
+        ranges_of(Times(until=datetime(2026, 1, 2)))

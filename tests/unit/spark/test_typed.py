@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Optional
@@ -47,6 +48,20 @@ def test_a_model():
         "struct<id:bigint,paid:boolean,placed:timestamp,due:date,items:array<struct<name:string,price:double>>,"
         "first:struct<name:string,price:double>,tags:map<string,bigint>,colour:string>"
     )
+
+
+@dataclass
+class Line:
+    sku: str
+    count: int | None
+    note: str = ""
+
+
+def test_a_dataclass_and_what_is_required():
+    assert struct_of(Line).simpleString() == "struct<sku:string,count:bigint,note:string>"
+    assert [field.nullable for field in struct_of(Line).fields] == [False, True, True]
+    required = [field.name for field in struct_of(Order).fields if not field.nullable]
+    assert required == ["id", "paid", "placed", "items"]
 
 
 def test_a_json_schema():

@@ -26,6 +26,7 @@ from multilane.config.app.kinds import (
     whole,
     words,
 )  # fmt: skip
+from multilane.config.app.registry import SchemaRegistryConfig
 from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
 from multilane.config.properties import INT_MAX
 
@@ -123,6 +124,9 @@ class ClusterConfig(Frozen):
         "Producer settings for the application's own topics.", derived=lambda _: ProducerDefaults(),
         key="producerConfig",
     )  # fmt: skip
+    schema_registry: SchemaRegistryConfig | None = setting(
+        "The schema registry that payloads of this cluster's topics were written with.", None
+    )
     sharing: Sharing | None = setting(
         "The default of `sharing` for this cluster's consumers.",
         None,

@@ -29,6 +29,7 @@ KeyPath = tuple[str, ...]
 _PLACEHOLDERS: Final[Mapping[str, object]] = {
     "brokers": "missing:9092",
     "topics": ("missing",),
+    "url": "http://missing",
     "cron": "@daily",
     "max_error_count": 1,
     "share": 1.0,

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -102,10 +103,25 @@ def _topic(value: object) -> str:
 def _secret(value: object) -> Secret:
     if isinstance(value, Secret):
         return value
-    text = value.text if isinstance(value, Scalar) else value
+    text, source = (value.text, value.written) if isinstance(value, Scalar) else (value, "")
     if not isinstance(text, str) or not text or _SURROGATE.search(text) is not None:
         raise Unfit("write it as ${NAME}, or as a quoted string", what="expected a string", shown=False)
-    return Secret(text)
+    is_filled = isinstance(value, Scalar) and bool(value.variables)
+    return Secret(text, source if is_filled else None)
+
+
+def _url(value: object) -> str:
+    text = _text(value)
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise Unfit("write an address such as https://host:8081", what="this is not an http address", shown=False)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise Unfit("write the login under its own keys", what="it has a login or parameters", shown=False)
+    return text.rstrip("/")
 
 
 def _flag(value: object) -> bool:
@@ -292,6 +308,7 @@ _TEXT_SCHEMA: Final = {"type": ["string", "number", "boolean"]}
 _LIST_SCHEMA: Final = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
 
 Text = Annotated[str, FieldKind(_text, _TEXT_SCHEMA)]
+Url = Annotated[str, FieldKind(_url, {"type": "string", "pattern": rf"^https?://|{_VARIABLE}"})]
 TopicName = Annotated[str, FieldKind(_topic, {"type": "string", "pattern": rf"^[A-Za-z0-9._-]{{1,249}}$|{_VARIABLE}"})]
 TopicList = Annotated[tuple[str, ...], FieldKind(_topics, _LIST_SCHEMA)]
 Paths = Annotated[tuple[str, ...], FieldKind(_paths, _LIST_SCHEMA)]

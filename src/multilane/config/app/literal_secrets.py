@@ -3,7 +3,7 @@
 Thread: none (pure).
 
 Knows a configuration by its content, whatever the file's name: a secret Kafka property under `properties`, or the
-`auth.password` of an entry with `brokers`. Never returns a value.
+login of an entry with `brokers` or of its schema registry. Never returns a value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from multilane.config.app.files.source_location import Problems, SourceLocation,
 from multilane.config.app.files.tree import Branch, Listing, Scalar, TreeNode
 from multilane.config.app.kafka_names import is_secret
 
-_WORTH_READING: Final = (re.compile(rb"(?i)properties|auth"), re.compile(rb"(?i)password|jaas|key"))
+_WORTH_READING: Final = (re.compile(rb"(?i)properties|auth|registry"), re.compile(rb"(?i)password|jaas|key|token"))
+_LOGINS: Final = {"auth": ("password",), "schemaRegistry": ("password", "token")}  # of an entry with `brokers`
 _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 
 Found = tuple[SourceLocation, str]  # where, and the key with its parent keys
@@ -41,11 +42,8 @@ def _in(node: TreeNode, path: tuple[str, ...]) -> Iterator[Found]:
             yield from _in(item, path)
     if not isinstance(node, Branch):
         return
-    auth = node.get("auth")
-    if "brokers" in node.entries and isinstance(auth, Branch):
-        password = auth.entries.get("password")
-        if password is not None and _is_literal(password.node):
-            yield password.node.location, joined(*path, "auth", password.key)
+    if "brokers" in node.entries:
+        yield from _in_logins(node, path)
     for fold, entry in node.entries.items():
         here = (*path, entry.key)
         if fold == "properties" and isinstance(entry.node, Branch):
@@ -53,6 +51,16 @@ def _in(node: TreeNode, path: tuple[str, ...]) -> Iterator[Found]:
                 if is_secret(held.key) and _is_literal(held.node):
                     yield held.node.location, joined(*here, held.key)
         yield from _in(entry.node, here)
+
+
+def _in_logins(node: Branch, path: tuple[str, ...]) -> Iterator[Found]:
+    for holder, keys in _LOGINS.items():
+        login = node.get(holder.casefold())
+        held_keys = login.entries if isinstance(login, Branch) else {}
+        for key in keys:
+            held = held_keys.get(key)
+            if held is not None and _is_literal(held.node):
+                yield held.node.location, joined(*path, holder, held.key)
 
 
 def _is_literal(node: TreeNode) -> bool:

@@ -19,6 +19,7 @@ from multilane.config.app.entries import KeyPath
 from multilane.config.app.files.source_location import did_you_mean, listed
 from multilane.config.app.kafka_names import fault, meaning
 from multilane.config.app.model import ProducerTopicConfig, ShovelConfig
+from multilane.config.app.registry import SchemaRegistryConfig
 from multilane.config.app.schedule import NotASchedule, Schedule
 from multilane.config.app.shape import Frozen, key_of
 from multilane.config.properties import UsedBy
@@ -120,6 +121,25 @@ def of_shovel(config: ShovelConfig) -> Iterator[RuleFinding]:
 def of_cluster(config: ClusterConfig) -> Iterator[RuleFinding]:
     if config.error is not None:
         yield from _schedule(config.error, ("error",))
+    if config.schema_registry is not None:
+        yield from _registry(config.schema_registry)
+
+
+def _registry(config: SchemaRegistryConfig) -> Iterator[RuleFinding]:
+    def finding(field: str, what: str, fix: str, *others: str) -> RuleFinding:
+        above = "schema_registry"
+        return RuleFinding((above, field), what, fix, tuple((above, other) for other in others))
+
+    if (config.username is None) is not (config.password is None):
+        field, other = ("password", "username") if config.username is None else ("username", "password")
+        yield finding(field, f"there is no {other} for it", f"add {other}", other)
+    if config.token is not None and config.username is not None:
+        yield finding("token", "there is a basic login as well", "keep one of them", "username", "password")
+    if config.key_file is not None and config.certificate_file is None:
+        yield finding("key_file", "there is no certificate for it", "add certificateFile", "certificate_file")
+    for field in ("ca_file", "certificate_file"):
+        if getattr(config, field) is not None and not config.url.startswith("https:"):
+            yield finding(field, "the registry's address has no TLS", "write https://, or remove it", "url")
 
 
 def _schedule(config: ErrorConfig | ShovelConfig, above: KeyPath) -> Iterator[RuleFinding]:

@@ -55,8 +55,9 @@ def schema() -> dict[str, Any]:
 def _nested() -> list[type[Frozen]]:
     from multilane.config.app.cluster import Auth, ErrorConfig, ProducerDefaults
     from multilane.config.app.consumer import ErrorBreaker, RetryBackoff
+    from multilane.config.app.registry import SchemaRegistryConfig
 
-    return [Auth, ErrorConfig, ProducerDefaults, RetryBackoff, ErrorBreaker]
+    return [Auth, ErrorConfig, ProducerDefaults, SchemaRegistryConfig, RetryBackoff, ErrorBreaker]
 
 
 def _entries(entry: dict[str, Any], section: str) -> dict[str, Any]:

@@ -1,130 +1,97 @@
-"""Decodes the Avro payloads of a column, in Arrow batches inside Spark's Python workers.
+"""Avro payloads of a column: the spec that workers get, and the readers that they make from it.
 
 Thread: the worker's own.
-
-A payload that cannot be decoded (truncated, bytes left over, an unknown schema id, a number too large for its column)
-becomes null, as invalid JSON does. Parsed schemas are cached for the life of the worker.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from io import BytesIO
-from typing import Any, Final
+from functools import lru_cache
 
-import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 
+from multilane.errors import ConfigError, UndecodablePayload
+from multilane.registry.answers import AVRO, WriterSchema
+from multilane.registry.avro_reader import AvroReader
+from multilane.registry.avro_schemas import parsed, plain, text_of
+from multilane.registry.formats import Avro
+from multilane.registry.framing import Read
 from multilane.spark.avro.columns import Struct
-from multilane.spark.avro.payload import Avro
-from multilane.spark.avro.schemas import fastavro, parsed, plain, text_of
 from multilane.spark.avro.shapes import shape_of
-
-_MAGIC: Final = 0
-_FRAME: Final = 5  # the magic byte and four of the schema id
-
-Read = Callable[[BytesIO], Any]
+from multilane.spark.decoding import AskedRegistry, Decoder, payload_udf
 
 
 @dataclass(frozen=True, slots=True)
 class AvroSpec:
-    """The spec that workers get; schemas as JSON text."""
+    """Schemas as JSON text."""
 
     reader: str
     writer: str
     writers: tuple[tuple[int, str], ...] | None
     is_framed: bool
+    asked: AskedRegistry | None = None
 
 
-def spec_of(avro: Avro) -> AvroSpec:
-    """Reads the files and checks everything in the driver, where the user sees errors."""
-    reader = text_of(avro.schema, "the Avro schema")
+def spec_of(avro: Avro, asked: AskedRegistry | None = None, newest: str | None = None) -> AvroSpec:
+    """Reads the files and checks everything in the driver, where the user sees errors. `newest`: the reader's schema,
+    if the user gives none."""
+    if avro.needs_registry and asked is None:
+        raise ConfigError("Avro needs a schema registry: add schemaRegistry to the consumer's cluster")
+    reader = text_of(newest if avro.schema is None else avro.schema, "the Avro schema")
     writer = reader if avro.writer is None else text_of(avro.writer, "the writer's schema")
     writers = None
     if avro.writers is not None:
         sorted_writers = sorted(avro.writers.items())
         writers = tuple((number, text_of(given, f"the writer's schema {number}")) for number, given in sorted_writers)
-    spec = AvroSpec(reader, writer, writers, is_framed=avro.framing is not None)
-    Decoder(spec)
+    spec = AvroSpec(reader, writer, writers, avro.framing is not None, asked)
+    AvroReaders(spec)
     return spec
 
 
-def decoding(avro: Avro) -> Callable[[Column], Column]:
-    """A Spark UDF from values to payloads; Spark sees by its annotations that it takes whole arrays."""
-    spec = spec_of(avro)
-
-    def decode(values: pa.Array) -> pa.Array:
-        return decoder_of(spec).array(values)
-
-    udf: Callable[[Column], Column] = F.arrow_udf(  # type: ignore[attr-defined]  # missing in Spark's stubs
-        decode, decoder_of(spec).shape.spark
-    )
-    return udf
+def decoding(avro: Avro, asked: AskedRegistry | None = None, newest: str | None = None) -> Callable[..., Column]:
+    """A Spark UDF from (value, topic, partition, offset) to (payload, error)."""
+    return payload_udf(decoder_of, spec_of(avro, asked, newest))
 
 
 @lru_cache(64)
 def decoder_of(spec: AvroSpec) -> Decoder:
-    return Decoder(spec)
+    return Decoder(AvroReaders(spec), spec.asked)
 
 
-class Decoder:
+class AvroReaders:
     def __init__(self, spec: AvroSpec) -> None:
-        wanted = parsed(spec.reader, "the Avro schema")
-        self.shape: Final[Struct] = shape_of(wanted)
-        self._is_framed = spec.is_framed
-        self._reader = parsed(_plain_text(spec.reader), "the Avro schema").schema
-        self._by_id: Mapping[int, Read] | None = None
+        self.shape: Struct = shape_of(parsed(spec.reader, "the Avro schema"))
+        self.is_framed = spec.is_framed
+        self._avro = AvroReader(Avro(_plain_text(spec.reader)))
+        self._one = self._read_as(spec.writer, "the schema")
+        self._by_id: dict[int, Read] | None = None
         if spec.writers is not None:
-            self._by_id = {n: self._read_as(text, f"the writer's schema {n}", spec) for n, text in spec.writers}
-        self._read = self._read_as(spec.writer, "the writer's schema", spec)
+            self._by_id = {
+                number: self._read_as(text, f"the writer's schema {number}") for number, text in spec.writers
+            }
 
-    def _read_as(self, text: str, what: str, spec: AvroSpec) -> Read:
-        writer = parsed(_plain_text(text), what).schema
-        reader = None if text == spec.reader else self._reader
-        return partial(fastavro().schemaless_reader, writer_schema=writer, reader_schema=reader)
+    def _read_as(self, text: str, name: str) -> Read:
+        parsed(text, name)  # raises ConfigError: it is the user's
+        return self._avro.reader(WriterSchema(name, AVRO, _plain_text(text)))
 
-    def array(self, payloads: pa.Array) -> pa.Array:
-        """The column `payload` for a column of bytes."""
-        values = [self.value(payload) for payload in payloads.to_pylist()]
-        try:
-            return self.shape.array(values)
-        except Exception:  # noqa: BLE001 - a value does not fit, in one of many ways
-            return self.shape.array([value if self._fits(value) else None for value in values])
+    def registered(self, schema: WriterSchema) -> Read:
+        if schema.kind != AVRO:
+            raise UndecodablePayload(f"its value was written with {schema.name}, which is {schema.kind}, not {AVRO}")
+        references = tuple((name, _plain_text(text)) for name, text in schema.references)
+        return self._avro.reader(WriterSchema(schema.name, AVRO, _plain_text(schema.text), references))
 
-    def value(self, payload: bytes | None) -> Any:
-        """The value as fastavro decodes it, or None."""
-        if payload is None:
-            return None
-        read, start = self._read, 0
-        if self._is_framed:
-            found = self._reader_of_frame(payload)
-            if found is None:
-                return None
-            read, start = found, _FRAME
-        stream = BytesIO(payload)
-        stream.seek(start)
-        try:
-            value = read(stream)
-        except Exception:  # noqa: BLE001 - foreign bytes may fail in any way
-            return None
-        return value if stream.tell() == len(payload) else None
-
-    def _reader_of_frame(self, payload: bytes) -> Read | None:
-        if len(payload) < _FRAME or payload[0] != _MAGIC:
-            return None
-        return self._read if self._by_id is None else self._by_id.get(int.from_bytes(payload[1:_FRAME], "big"))
-
-    def _fits(self, value: Any) -> bool:
-        try:
-            self.shape.array([value])
-        except Exception:  # noqa: BLE001 - as in array()
-            return False
-        return True
+    def given(self, number: int | None) -> Read:
+        if self._by_id is None or number is None:
+            return self._one
+        if number not in self._by_id:
+            raise UndecodablePayload(f"its value has the schema id {number}, which `writers` does not have")
+        return self._by_id[number]
 
 
 def _plain_text(text: str) -> str:
-    return json.dumps(plain(json.loads(text)))
+    try:
+        return json.dumps(plain(json.loads(text)))
+    except ValueError:
+        return text  # the reader refuses it

@@ -29,8 +29,8 @@ from pyspark.sql.types import (
 )
 
 from multilane.errors import ConfigError
+from multilane.registry.avro_schemas import Parsed
 from multilane.spark.avro.columns import Entries, Items, Leaf, Shape, Struct
-from multilane.spark.avro.schemas import Parsed
 
 _PLAIN: Final[Mapping[str, DataType]] = {
     "boolean": BooleanType(),

@@ -19,6 +19,7 @@ from multilane.config.app import (
     ShovelConfig,
 )
 from multilane.config.app.consumer import DetachAfter, ResultsConfig
+from multilane.config.app.registry import SchemaRegistryConfig
 from multilane.config.app.shape import keys_of, kind_of
 from multilane.config.app.units import format_duration, format_size
 
@@ -26,6 +27,7 @@ PAGE = (Path(__file__).parents[4] / "docs" / "configuration.md").read_text()
 TABLES = {
     "Clusters": [
         ("", ClusterConfig), ("auth.", Auth), ("errorConfig.", ErrorConfig), ("producerConfig.", ProducerDefaults),
+        ("schemaRegistry.", SchemaRegistryConfig),
     ],
     "Consumers": [
         ("", ConsumerGroupConfig), ("detachAfter.", DetachAfter), ("retryBackoff.", RetryBackoff),

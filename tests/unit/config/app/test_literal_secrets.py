@@ -56,6 +56,11 @@ def test_the_password_of_a_cluster():
     assert found("k: {brokers: b, Auth: {username: u, Password: hunter2}}") == ["1 k.auth.Password"]
     assert found("k: {brokers: b, auth: {username: u, password: '${NAME}'}}") == []
     assert found("k: {image: db, auth: {username: u, password: hunter2}}") == [], "of another program"
+    assert found("k: {brokers: b, schemaRegistry: {url: u, password: hunter2, token: x}}") == [
+        "1 k.schemaRegistry.password",
+        "1 k.schemaRegistry.token",
+    ]
+    assert found("k: {brokers: b, schemaRegistry: {url: u, token: '${NAME}'}}") == []
     assert found("x: &x\n  auth: {password: hunter2}\nk: {<<: *x, brokers: b}") == ["2 k.auth.password"]
 
 

@@ -132,6 +132,14 @@ def test_unique_does_not_go_with_retry_in_any_order(problems):
         ("{}, properties: {enable.idempotence: true}", "properties", "acks must be all"),
         ("{}, properties: {sasl.username: u}", "properties", "security.protocol is PLAINTEXT"),
         ("clientId: [c], brokers: b", "clientId", "not a single value"),
+        ("{}, schemaRegistry: {url: 'registry:8081'}", "schemaRegistry.url", "not an http address"),
+        ("{}, schemaRegistry: {url: 'http://u:p@h'}", "schemaRegistry.url", "has a login"),
+        ("{}, schemaRegistry: {url: 'http://h', username: u}", "schemaRegistry.username", "no password"),
+        ("{}, schemaRegistry: {url: 'http://h', password: p}", "schemaRegistry.password", "no username"),
+        ("{}, schemaRegistry: {url: 'http://h', username: u, password: p, token: t}", "schemaRegistry.token", "basic"),
+        ("{}, schemaRegistry: {url: 'https://h', keyFile: k}", "schemaRegistry.keyFile", "no certificate"),
+        ("{}, schemaRegistry: {url: 'http://h', caFile: c}", "schemaRegistry.caFile", "has no TLS"),
+        ("{}, schemaRegistry: {url: 'http://h', wireFormat: glue}", "schemaRegistry.wireFormat", "'glue' is not valid"),
     ],
 )  # fmt: skip
 def test_impossible_settings_of_a_cluster(cluster, path, what, problems):
@@ -233,6 +241,7 @@ clusters:
     clientId: c
     brokers: b
     auth: {username: u, password: "${P}"}
+    schemaRegistry: {url: "http://h", username: u, password: "${P}"}
     properties: {ssl.key.password: geheim2, ssl.certificate.location: c.pem}
 """
     found = loaded(text, env={"P": "geheim1"})

@@ -13,7 +13,7 @@ from multilane.commit.journal import RecordOutcome
 from multilane.commit.ledger import Ledger
 from multilane.engines.dataframe import block_runner as module
 from multilane.engines.dataframe.block_runner import BlockRunner
-from multilane.errors import BreakerOpen, WrongRows
+from multilane.errors import BreakerOpen, RegistryUnavailable, WrongRows
 from multilane.lanes.chains import Chains
 from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.intake import Intake
@@ -133,6 +133,22 @@ async def test_a_failed_one_is_reported_when_its_copy_is_acknowledged():
         (RecordOutcome.RETRIED, "ValueError: not today"),
     ]
     assert [copy.topic for copy in world.stored.copies] == ["t-retry"]
+
+
+async def test_without_its_schema_registry_a_record_stays_and_has_used_up_no_attempt():
+    failing = [True]
+    handled = []
+
+    async def handle(record: Record) -> None:
+        if record.key == b"b" and failing:
+            failing.clear()
+            raise RegistryUnavailable("down")
+        handled.append(record.offset)
+
+    world = Hauled(RetryPolicy("t", error="t-error"), handler=handle)
+    first = await world.block_runner.process([block_of("abb")])
+    assert told(first, await world.block_runner.finish()) == {0: "done", 1: "done", 2: "done"}
+    assert (handled, world.stored.copies) == ([0, 1, 2], [])
 
 
 @pytest.mark.parametrize("retry_policy", [RetryPolicy("t", error="t-error"), RetryPolicy("t")])

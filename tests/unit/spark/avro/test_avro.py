@@ -18,7 +18,7 @@ from pyspark.util import PythonEvalType
 
 from multilane import Avro
 from multilane.errors import ConfigError
-from multilane.spark.avro.decoding import Decoder, decoding, spec_of
+from multilane.spark.avro.decoding import decoder_of, decoding, spec_of
 from multilane.spark.typed import struct_of
 
 ITEM = {"type": "record", "name": "Item", "fields": [{"name": "name", "type": "string"}]}
@@ -95,8 +95,18 @@ def written(schema, value) -> bytes:
     return out.getvalue()
 
 
+def decoded(avro: Avro, *payloads: bytes | None) -> list[tuple[object, str | None]]:
+    found = decoder_of(spec_of(avro)).array(pa.array(payloads, pa.binary()))
+    return list(zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True))
+
+
 def read(avro: Avro, *payloads: bytes | None) -> list[object]:
-    return Decoder(spec_of(avro)).array(pa.array(payloads, pa.binary())).to_pylist()
+    """An error goes with each payload that is null although its value is not, and only with those."""
+    found = decoded(avro, *payloads)
+    assert [error is not None for _, error in found] == [
+        value is not None and payload is None for value, (payload, _) in zip(payloads, found, strict=True)
+    ]
+    return [payload for payload, _ in found]
 
 
 def record(*fields, **more):
@@ -107,7 +117,7 @@ NUMBER = record(("n", "int"))
 
 
 def test_each_type():
-    assert Decoder(spec_of(Avro(EVERYTHING))).shape.spark.simpleString() == TYPES
+    assert decoder_of(spec_of(Avro(EVERYTHING))).shape.spark.simpleString() == TYPES
 
 
 def test_each_value():

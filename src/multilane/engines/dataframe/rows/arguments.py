@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.types import Row
 
 from multilane.errors import ConfigError, UndecodablePayload
-from multilane.listeners.payload import first_faults
+from multilane.listeners.conversion import first_faults
 
 _Convert = Callable[[Any], Any]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -63,11 +63,13 @@ def _from_file(path: Path, what: str) -> str:
         raise _refused(f"{what}, {path},", error) from None
 
 
-def parsed(text: str, what: str) -> Parsed:
-    """Parses and checks a schema."""
+def parsed(text: str, what: str, references: Iterable[str] = ()) -> Parsed:
+    """Parses and checks a schema; `references` are schemas that it names, each after those that it needs itself."""
     named: dict[str, Any] = {}
     parse = fastavro().parse_schema
     try:
+        for reference in references:
+            parse(json.loads(reference), named)
         schema = parse(json.loads(text), named)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{what} is not JSON: {error}") from None
