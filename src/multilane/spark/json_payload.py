@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
@@ -30,12 +30,6 @@ def frame_error(value: Column, size: int) -> Column:
     """Null where a zero byte and a schema id precede the payload."""
     is_framed = (F.octet_length(value) >= size) & (F.substr(value, F.lit(1), F.lit(1)) == F.lit(b"\0"))
     return F.when(~is_framed, F.lit(f"the value does not begin with a zero byte and a schema id of {size - 1} bytes"))
-
-
-def once(frame: DataFrame, column: Column, name: str) -> DataFrame:
-    """Adds the column in a way that Spark evaluates it once for each row: it would move a filter on the payload below a
-    plain column, with a copy of what makes it, and so parse each text twice."""
-    return frame.select("*", F.inline(F.array(F.struct(column.alias(name)))))
 
 
 def parsed(text: Column, struct: StructType) -> Column:

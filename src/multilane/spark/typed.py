@@ -33,7 +33,7 @@ from multilane.config.app.cluster import ClusterConfig
 from multilane.errors import ConfigError
 from multilane.registry.formats import Avro, JsonSchema, Protobuf
 from multilane.registry.framing import ID_SIZES
-from multilane.spark.json_payload import fault_of, frame_error, once, parsed, without_frame, without_marks
+from multilane.spark.json_payload import fault_of, frame_error, parsed, without_frame, without_marks
 
 PAYLOAD: Final = "payload"
 PAYLOAD_ERROR: Final = "payload_error"
@@ -44,7 +44,8 @@ _TEXTS: Final[Mapping[str, DataType]] = {"date-time": TimestampType(), "date": D
 
 def with_payload(frame: DataFrame, model: Any, cluster: ClusterConfig | None = None, topic: str = "") -> DataFrame:
     """Adds a column `payload` with the model's fields and a column `payload_error`. Where a value is not a valid
-    payload, `payload` is null and `payload_error` says why; of a null value both are null."""
+    payload, `payload` is null and `payload_error` says why; of a null value both are null. Projections only: rows stay
+    where the source has placed them, which lanes rely on."""
     if isinstance(model, Avro | Protobuf):
         from multilane.spark.registered import payload_decoding
 
@@ -55,7 +56,7 @@ def with_payload(frame: DataFrame, model: Any, cluster: ClusterConfig | None = N
         plain_model, size = _unframed(model, cluster)
         struct, content = struct_of(plain_model), without_frame(F.col("value"), size)
         text = content.cast("string")
-        decoded = once(frame, parsed(text, struct), _DECODED)
+        decoded = frame.withColumn(_DECODED, parsed(text, struct))
         found, error = without_marks(F.col(_DECODED)), fault_of(text, F.col(_DECODED), struct)
         if size:
             error = F.coalesce(frame_error(F.col("value"), size), error)
