@@ -222,7 +222,7 @@ class BatchesMember(SparkMember):
         while _is_alive(pid) or self._noticed() == noticed:
             assert self._clock.monotonic() < deadline, f"no worker has noticed it\n{self.tail()}"
             threading.Event().wait(0.01)
-        threading.Event().wait(0.2)  # it says so a moment before its lanes end
+        threading.Event().wait(1.0)  # it says so a moment before its lanes end; another query begins a second later
         self._endings.append(Killed(self._clock.monotonic(), self.name))
 
     def _noticed(self) -> int:

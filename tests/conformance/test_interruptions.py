@@ -57,14 +57,15 @@ def copies(run, case):
 def test_sigterm_ends_what_is_in_work_and_begins_nothing(run, tmp_path):
     gate = tmp_path / "gate"
     shapes = itertools.product(("single", "sync"), ("retry", "key"), PROTOCOLS)
-    cases = new_cases(*shapes, partitions=1)
+    cases = new_cases(*shapes, partitions=1, keys={"maxProcessingTime": "10m"})  # a busy machine takes its time
     run = run(cases)
     run.produce((case, Item(f"k{i}", 0, Order(i, hold=str(gate)))) for case in cases for i in range(40))
     run.start("A1")
     run.look_until(lambda: all(len(run.started(case)) == 4 for case in cases))
     run.members["A1"].terminate()
     run.look_until(lambda: "SIGTERM" in run.members["A1"].log.read_text())
-    for _ in range(5):
+    heard_at = run.now()
+    while run.now() - heard_at < 3:  # on Spark the workers hear of it last
         run.look()
     assert run.members["A1"].running
     gate.touch()
