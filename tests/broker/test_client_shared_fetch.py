@@ -136,7 +136,7 @@ def test_a_lagging_partition_does_not_wait_behind_a_fetch_that_waits(kafka, writ
     waiting.assign([TopicPartition(empty, number) for number in range(4)])
     thread = waiting._state._lease.thread
     poll_until(waiting, lambda: _all_connections_wait(thread), lambda _: None)
-    (manager,) = thread._fetching._classes.values()
+    (manager,) = thread._fetching._managers.values()
     late = opened.consumer(**patient)
     name = next(iter(written))
     late.assign([TopicPartition(name, 0)])
@@ -154,7 +154,7 @@ def test_a_lagging_partition_does_not_wait_behind_a_fetch_that_waits(kafka, writ
 
 
 def _all_connections_wait(thread: Any) -> bool:
-    brokers = [broker for m in thread._fetching._classes.values() for broker in m._connections._brokers.values()]
+    brokers = [broker for m in thread._fetching._managers.values() for broker in m._connections._brokers.values()]
     return bool(brokers) and all(connection.state.in_flight for broker in brokers for connection in broker.base)
 
 

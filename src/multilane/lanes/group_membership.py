@@ -144,11 +144,16 @@ class GroupMembership(RebalanceListener, Generic[T]):
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
         if error is None:
-            self._committed.update(offsets)
-            self.on_committed(offsets)
+            self._note_stored(offsets)
         else:
             log.warning("committing %d partitions failed, retrying: %s", len(offsets), error)
             self._metadata.note_refused(error)
+
+    def _note_stored(self, commits: Commits) -> None:
+        self._committed.update(commits)
+        if self.kept is not None:
+            self.kept.note_stored(commits)
+        self.on_committed(commits)
 
     async def _commit_now(self, partitions: Collection[TopicPartition]) -> None:
         commits = await self._commits(partitions)
@@ -156,7 +161,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
             return
         try:
             await uninterrupted(lambda: self._consumer.commit(commits))
-            self.on_committed(commits)
+            self._note_stored(commits)
         except MultilaneError as error:
             log.warning(
                 "cannot commit the settled records of %d partitions; they will be redelivered: %s", len(commits), error

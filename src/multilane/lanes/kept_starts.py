@@ -9,11 +9,14 @@ between, and no tool has moved the group. Owns the starts. Never commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from multilane.lanes.assignment import Start
 from multilane.types import OffsetAndMetadata, TopicPartition
+
+_MOST_SENT: Final = 16  # commits of a partition that are not known to be stored; of more, the oldest are forgotten
 
 _Place = tuple[int, str]
 
@@ -26,20 +29,25 @@ class _Kept(NamedTuple):
 class KeptStarts:
     def __init__(self) -> None:
         self._kept: dict[TopicPartition, _Kept] = {}
-        self._sent: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._sent: dict[TopicPartition, deque[_Place | None]] = {}
 
-    def note_sent(self, commits: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        """These commits were sent: whether they were stored may never be known."""
-        self._sent.update(commits)
+    def note_sent(self, commits: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """These commits are sent: whether they are stored may never be known, of none of them."""
+        for partition, commit in commits.items():
+            self._sent.setdefault(partition, deque(maxlen=_MOST_SENT)).append(_commit(commit))
+
+    def note_stored(self, commits: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """These are stored, so no commit before them is the group's any more."""
+        for partition, commit in commits.items():
+            sent, stored = self._sent.get(partition, deque()), _commit(commit)
+            while stored in sent:
+                sent.popleft()
 
     def keep(self, partition: TopicPartition, start: Start, committed: OffsetAndMetadata | None) -> None:
         """A processor of this partition has ended here. `committed` is the last commit that is known."""
-        commits: set[_Place | None] = {_commit(committed)}
-        sent = self._sent.pop(partition, None)
-        if sent is not None:
-            commits.add(_commit(sent))
+        commits = frozenset((_commit(committed), *self._sent.pop(partition, ())))
         if start.offset >= 0:
-            self._kept[partition] = _Kept(start, frozenset(commits))
+            self._kept[partition] = _Kept(start, commits)
 
     def forget(self, partition: TopicPartition) -> None:
         self._kept.pop(partition, None)

@@ -44,3 +44,24 @@ def test_a_place_that_nobody_knew_is_not_kept():
     kept = KeptStarts()
     kept.keep(PARTITION, Start(-1), None)
     assert kept.take(PARTITION, None) is None
+
+
+@pytest.mark.parametrize(("found", "goes_on"), [(10, False), (20, True), (30, True), (40, True), (41, False)])
+def test_each_commit_since_the_last_one_that_is_known_may_be_the_one_of_the_group(found, goes_on):
+    """The first was stored although its answer was lost, and those after it failed."""
+    kept = KeptStarts()
+    for offset in (10, 20, 30, 40):
+        kept.note_sent({PARTITION: committed(offset)})
+        if offset == 20:
+            kept.note_stored({PARTITION: committed(20)})
+    kept.keep(PARTITION, SETTLED, committed(20))
+    assert kept.take(PARTITION, committed(found)) == (SETTLED if goes_on else None)
+
+
+def test_a_commit_that_is_stored_late_leaves_those_after_it():
+    kept = KeptStarts()
+    kept.note_sent({PARTITION: committed(10)})
+    kept.note_sent({PARTITION: committed(20)})
+    kept.note_stored({PARTITION: committed(10)})
+    kept.keep(PARTITION, SETTLED, committed(10))
+    assert kept.take(PARTITION, committed(20)) == SETTLED
