@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +11,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from broker.flow import Flow
+from broker.own_threads import own_threads
 from broker.produce import Content, Row, new_producer, numbered, produce, send, values_of
 from broker.reading import CLOCK, LOOK, Deadline, poll_until, read_rows, read_to, row
 from broker.segments import log_files
@@ -122,10 +122,10 @@ def test_close_and_poll_keep_their_time_while_the_broker_hangs(lone):
         assert 0.5 <= CLOCK.monotonic() - begin < 3
         consumer.close(timeout=3)
         assert CLOCK.monotonic() - begin < 6
-        assert [t.name for t in threading.enumerate() if t.name.startswith("multilane-")] == []
+        assert own_threads() == []
         with consumer_of(lone, name) as unanswered:  # dials a broker that never answers
             assert not unanswered.poll(0.3)
-        assert [t.name for t in threading.enumerate() if t.name.startswith("multilane-")] == []
+        assert own_threads() == []
     finally:
         lone.resume(1)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.own_threads import own_threads
 from broker.produce import Content, new_producer, numbered, produce, send, values_of
 from broker.reading import LOOK, Deadline, poll_until, read_rows, read_to, row
 from multilane import AsyncConsumer, Consumer, OffsetAndTimestamp, TopicPartition
@@ -289,23 +290,19 @@ def test_one_thread_at_a_time(kafka, timed):
 def test_consumers_share_a_network_thread(kafka, timed):
     full = TopicPartition(timed[0], 0)
     with consumer_of(kafka) as first, consumer_of(kafka) as second:
-        assert len(threads("multilane-network-")) == 1
+        assert len(own_threads("multilane-network-")) == 1
         for consumer, start in ((first, 0), (second, 40)):
             consumer.assign([full])
             consumer.seek(full, start)
         assert read_to(second, full, 61) == timed[1][40:]
         assert read_to(first, full, 61) == timed[1]
         first.close()
-        assert len(threads("multilane-network-")) == 1
+        assert len(own_threads("multilane-network-")) == 1
         second.seek(full, 0)
         assert read_to(second, full, 61) == timed[1]
         with pytest.raises(ClientClosed):
             first.poll(0)
-    assert threads("multilane-") == []
-
-
-def threads(prefix: str) -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith(prefix)]
+    assert own_threads() == []
 
 
 def test_closing_twice_takes_nothing_from_the_others(kafka, timed):
@@ -358,7 +355,7 @@ def test_nothing_is_left_after_close(kafka, timed):
     consumer_of(kafka).close()
     Consumer(bootstrap_servers="127.0.0.1:1").close()
     assert open_files() == before
-    assert threads("multilane-") == []
+    assert own_threads() == []
 
 
 def open_files() -> int:
@@ -408,7 +405,7 @@ def test_a_forked_process_makes_its_own(kafka, timed):
 def test_an_unknown_property_is_refused_with_a_guess():
     with pytest.raises(ConfigError, match=r"auto\.ofset\.reset.*did you mean auto\.offset\.reset"):
         Consumer({"bootstrap.servers": "127.0.0.1:1", "auto.ofset.reset": "earliest"})
-    assert threads("multilane-") == []
+    assert own_threads() == []
 
 
 def test_other_spellings_are_understood(kafka, timed):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +24,7 @@ from broker.group_members import (
     partitions_of,
 )
 from broker.group_processes import ProcessMember
+from broker.own_threads import own_threads
 from broker.reading import CLOCK, Deadline
 from broker.timers import SHORT_SESSIONS
 from broker.topics import topic_factory
@@ -225,10 +225,6 @@ def sockets() -> int:
     return found
 
 
-def our_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("multilane")]
-
-
 def test_close_is_in_time_whatever_the_brokers_do(lone, eventually):
     """Members at various points of their lives, while every broker hangs."""
     choose = random.Random(4)  # noqa: S311
@@ -265,7 +261,7 @@ def test_close_is_in_time_whatever_the_brokers_do(lone, eventually):
             took.append(CLOCK.monotonic() - begin)
         assert refused
         assert max(took) < 0.3 + SCHEDULING, took
-        eventually(lambda: not our_threads())
+        eventually(lambda: not own_threads())
         eventually(lambda: sockets() <= before)
     finally:
         lone.resume(1)
