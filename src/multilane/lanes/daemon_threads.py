@@ -34,7 +34,7 @@ class DaemonThreads(ThreadPoolExecutor):
         self._numbers = count()
         self._calls: deque[QueuedCall] = deque()
         self._alive = 0
-        self._waiting = 0  # threads that wait for a call, also those that were told of one and have not taken it yet
+        self._waiting = 0  # threads that wait for a call, also those that were notified and have not taken it yet
         self._is_over = False
         self._changed = threading.Condition()  # guards all of the above
 
@@ -83,10 +83,10 @@ class DaemonThreads(ThreadPoolExecutor):
     def _next_call(self) -> QueuedCall | None:
         """None if this thread ends."""
         with self._changed:
-            is_told = True
-            while not self._calls and is_told and not self._is_over:
+            was_notified = True
+            while not self._calls and was_notified and not self._is_over:
                 self._waiting += 1
-                is_told = self._changed.wait(self._idle)
+                was_notified = self._changed.wait(self._idle)
                 self._waiting -= 1
             if self._calls:
                 return self._calls.popleft()
